@@ -1,0 +1,91 @@
+"""What happened, as plain values; who cares subscribes (design.md §2; style.md 14).
+
+The gateway and the fleet emit, telemetry listens. An event never steers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+Outcome = Literal["ok", "4xx", "5xx", "broken", "timeout", "client_gone", "rejected"]
+"""How a relayed request ended: a 2xx/3xx answer complete; a worker's 4xx or 5xx; a broken or failed stream;
+a time-out of ours; the client left first; refused here before any worker was asked."""
+
+
+class RequestDone(msgspec.Struct, frozen=True, gc=False):
+    """One relayed request is over. Times are seconds; `started` is Unix time, the others durations.
+
+    A duration is measured from the moment the request head was complete; None where it was never reached.
+    `tail` holds the last bytes of the answer (at most 4 KiB), from which token counts are read off the hot path.
+    """
+
+    id: str
+    path: str
+    model: str | None
+    session: str | None
+    worker: str | None
+    why: str
+    status: int
+    outcome: Outcome
+    retries: int
+    streamed: bool
+    started: float
+    received: float | None      # body complete, admitted
+    picked: float | None        # worker chosen (the last attempt)
+    sent: float | None          # handed to the worker's connection (the last attempt)
+    first_byte: float | None    # first body byte from the worker
+    total: float
+    chunks: int                 # reads relayed; 1 for a unary answer
+    bytes_in: int
+    bytes_out: int
+    tail: bytes
+    peer: str
+    error: str | None = None
+
+
+class WorkerFault(msgspec.Struct, frozen=True, gc=False):
+    """An attempt failed through the worker's own fault."""
+
+    worker: str
+    reason: str
+    request: str
+    detail: str = ""
+
+
+class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
+    """A worker came, went, or changed what it may serve: `what` is one of
+    added, removed, ready, not_ready, draining, restored, models, breaker."""
+
+    worker: str
+    what: str
+    detail: str = ""
+
+
+class Reloaded(msgspec.Struct, frozen=True, gc=False):
+    """A source file was read again; `error` is the sentence when it was refused."""
+
+    source: str
+    error: str | None = None
+
+
+Event = RequestDone | WorkerFault | WorkerChanged | Reloaded
+Listener = Callable[[Event], None]
+
+
+class Bus:
+    """Hands every event to every listener, in order of subscription; a listener must not block."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with each event from now on."""
+        self._listeners.append(listener)
+
+    def emit(self, event: Event) -> None:
+        """Tell everyone."""
+        for listener in self._listeners:
+            listener(event)
