@@ -1,0 +1,1 @@
+"""Every setting once; layers; origins."""

@@ -1,0 +1,24 @@
+"""Flags that the documents name and this version does not have: known, and refused in words (rulings 22)."""
+
+from __future__ import annotations
+
+from infera_cli.errors import UsageError
+
+LATER: tuple[str, ...] = (
+    "config", "router-tokenizer-path", "discovery-backend",
+    "etcd-endpoint", "etcd-prefix", "k8s-label-selector", "k8s-namespace",
+    "request-transport", "kv-event-transport", "router-backend",
+    "nats-server", "nats-req-idle-timeout", "nats-req-max-duration", "nats-req-max-pending",
+    "kv-overlap-weight", "kv-prefill-overlap-weight", "kv-decode-overlap-weight", "kv-index-max-bytes",
+    "kvd-socket-path", "enable-profiling", "enable-scaling-api", "migration-limit",
+    "inject-retention", "queue-limit",
+)
+
+SWITCHES = frozenset({"enable-profiling", "enable-scaling-api", "inject-retention"})
+"""Those of `LATER` that take no value."""
+
+
+def refuse(flag: str, spelt: str | None = None) -> UsageError:
+    """The error for a flag of `LATER`."""
+    return UsageError(f"{spelt or '--' + flag} is not in this version; name the workers with "
+                      "--replicas FILE or --worker URL")
