@@ -139,3 +139,8 @@ class UpstreamTimeout(FleetError):
 
 class BrokenStream(FleetError):
     """A worker died in mid-answer."""
+
+
+# ── our own fault ────────────────────────────────────────────────────────────────────────────────────
+class IllegalMove(InferaError):
+    """A transition table has no such row: a fault of this program, never of a user."""

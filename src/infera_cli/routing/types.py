@@ -16,8 +16,9 @@ Role = Literal["mixed", "prefill", "decode"]
 class WorkerSpec:
     """One engine as it was configured or registered; what is live about it lives elsewhere.
 
-    `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead of
-    the client's credentials and is never shown. `address` is what the router dials where it differs from `host`.
+    `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead
+    of the client's credentials and is never shown. `address` is what the router dials where it differs from
+    `host`.
     """
 
     id: str
@@ -67,7 +68,8 @@ class Worker:
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """What routing needs to know of a request.
 
-    `session` is the namespaced session key (rulings 10) or None; `tried` are workers that failed this request.
+    `session` is the namespaced session key (rulings 10) or None; `tried` are workers that failed this
+    request.
     """
 
     model: str | None = None
@@ -86,13 +88,15 @@ class Pool:
     """The routable workers of one model, frozen; the fleet makes a new one whenever that set changes.
 
     `workers` are in table order. `places[i]` is the table place of `workers[i]` among all `size` workers of
-    the model, unroutable ones included: rotation counts those too (replica-router §1.10). `loads(column)` reads
-    a ledger column (indexed by `Worker.number`) for all workers in one step of C.
+    the model, unroutable ones included: rotation counts those too (replica-router §1.10). `loads(column)`
+    reads a ledger column (indexed by `Worker.number`) for all workers in one step of C.
     """
 
     __slots__ = ("loads", "places", "position", "size", "workers")
 
-    def __init__(self, workers: Sequence[Worker], places: Sequence[int] | None = None, size: int | None = None) -> None:
+    def __init__(
+        self, workers: Sequence[Worker], places: Sequence[int] | None = None, size: int | None = None
+    ) -> None:
         self.workers = tuple(workers)
         self.places = tuple(places) if places is not None else tuple(range(len(self.workers)))
         self.size = size if size is not None else len(self.workers)
@@ -123,8 +127,8 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
 
 Affinity = Literal["off", "none", "hit", "overloaded", "gone"]
-"""off: the policy keeps no pins, or the slack is 0; none: no session, or no live pin; hit: the pin was followed;
-overloaded: the pin exceeded the slack; gone: the pinned worker is not routable."""
+"""off: the policy keeps no pins, or the slack is 0; none: no session, or no live pin; hit: the pin was
+followed; overloaded: the pin exceeded the slack; gone: the pinned worker is not routable."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -139,8 +143,9 @@ class Candidate(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """Who serves, why, and what must be written down if it is acted on.
 
-    `turn` is the rotation counter after this decision (None: leave it); `pin` says whether the session, if any,
-    is pinned to the worker. `why` is short enough for a log line, e.g. `session:hit` or `least-loaded`.
+    `model` is the one asked for, so that the right rotation is turned.
+    `turn` is the rotation counter after this decision (None: leave it); `pin` says whether the session, if
+    any, is pinned to the worker. `why` is short enough for a log line, e.g. `session:hit` or `least-loaded`.
     """
 
     worker: Worker
@@ -148,4 +153,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     affinity: Affinity = "off"
     turn: int | None = None
     pin: bool = False
+    model: str | None = None
     candidates: tuple[Candidate, ...] = ()

@@ -1,0 +1,1 @@
+"""One file a policy; the rows are in `routing.catalogue`."""

@@ -1,0 +1,57 @@
+"""Every routing policy, one row each: a new one is one file under `policies/` and one row here.
+
+Cheap to import, since settings and `--help` read names and sentences from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from infera_cli.errors import UsageError
+from infera_cli.routing.pickers import Dice
+from infera_cli.routing.policies import least_loaded, power_of_two, random_choice, round_robin, session
+
+if TYPE_CHECKING:
+    from infera_cli.routing.types import Pool
+
+    Choose = Callable[[Pool, Sequence[int], int, Dice], int]
+    """(pool, column of open requests, rotation counter, dice) → index into `pool.workers`."""
+
+
+class Policy(NamedTuple):
+    """One policy. With `pins`, a session first follows its pin, within the slack; `choose` does the rest."""
+
+    name: str
+    summary: str
+    choose: Choose
+    pins: bool = False
+
+
+_ROWS = (
+    Policy(
+        "session",
+        "A conversation stays on the worker that has its cache, unless that one is busier than the least "
+        "busy by more than the slack; new ones go to the least loaded.",
+        session.choose,
+        pins=True,
+    ),
+    Policy("round-robin", "Each worker in turn, whatever its load.", round_robin.choose),
+    Policy(
+        "least-loaded", "The worker with the fewest requests open through this router.", least_loaded.choose
+    ),
+    Policy("random", "Any worker, equally likely.", random_choice.choose),
+    Policy("power-of-two", "The less loaded of two workers drawn at random.", power_of_two.choose),
+)
+
+POLICIES: dict[str, Policy] = {row.name: row for row in _ROWS}
+"""By name, in the order in which they are listed to people."""
+
+
+def policy(name: str) -> Policy:
+    """The row of that name. Raises UsageError that lists the names there are."""
+    try:
+        return POLICIES[name]
+    except KeyError:
+        names = ", ".join(POLICIES)
+        raise UsageError(f"There is no routing policy {name!r}; choose one of {names}.") from None

@@ -1,0 +1,73 @@
+"""From a request and a view of the fleet to a decision: filter, pin, choose (design.md §4).
+
+Pure: time and dice are arguments, pins are looked at and never changed. Acting on a decision is the fleet's.
+"""
+
+from __future__ import annotations
+
+from infera_cli.errors import NoRoutableWorker
+from infera_cli.routing.catalogue import Policy
+from infera_cli.routing.pickers import Dice
+from infera_cli.routing.types import Affinity, Ask, Candidate, Decision, Pool, View
+
+
+def decide(
+    ask: Ask, view: View, policy: Policy, *, now: float, dice: Dice, slack: float, explain: bool = False
+) -> Decision:
+    """Who serves `ask`, and what to write down for it.
+
+    `slack` is how many more open requests than the least loaded a pinned worker may have and still keep its
+    session; 0 switches affinity off: no pin is consulted and none is made (replica-router §1.10; B32).
+    With `explain` the decision carries every candidate. Raises NoRoutableWorker when all were tried already.
+    """
+    pool = view.pool.without(ask.tried) if ask.tried else view.pool
+    if not pool.workers:
+        raise NoRoutableWorker("Every worker that could serve this request was tried and failed.")
+    turn = view.turn % pool.size
+    sticky = policy.pins and slack > 0
+    affinity, at = _follow_pin(ask.session, pool, view, now, slack) if sticky else _AFFINITY_OFF
+    after: int | None = None
+    if at < 0:
+        at = policy.choose(pool, view.outstanding, turn, dice)
+        after = (pool.places[at] + 1) % pool.size
+    return Decision(
+        worker=pool.workers[at],
+        why=f"{policy.name}:{affinity}" if policy.pins else policy.name,
+        affinity=affinity,
+        turn=after,
+        pin=sticky and ask.session is not None,
+        model=ask.model,
+        candidates=_candidates(ask, pool, view, turn, now) if explain else (),
+    )
+
+
+_AFFINITY_OFF: tuple[Affinity, int] = ("off", -1)
+
+
+def _follow_pin(
+    session: str | None, pool: Pool, view: View, now: float, slack: float
+) -> tuple[Affinity, int]:
+    """What the pin says, and the index it leads to, −1 where it does not lead."""
+    pinned = view.pins.find(session, now) if session is not None else None
+    if pinned is None:
+        return "none", -1
+    at = pool.position.get(pinned)
+    if at is None:
+        return "gone", -1
+    load = view.outstanding[pool.workers[at].number]
+    # Most pins are within the slack of an idle worker; only the others need to know who is least loaded.
+    if load <= slack or load <= min(pool.loads(view.outstanding)) + slack:
+        return "hit", at
+    return "overloaded", -1
+
+
+def _candidates(ask: Ask, pool: Pool, view: View, turn: int, now: float) -> tuple[Candidate, ...]:
+    pinned = view.pins.find(ask.session, now) if ask.session is not None else None
+    told = []
+    for worker, place in zip(view.pool.workers, view.pool.places, strict=True):
+        terms = {"rotation": float((place - turn) % pool.size)}
+        if worker.id == pinned:
+            terms["pinned"] = 1.0
+        dropped = "already tried" if worker in ask.tried else None
+        told.append(Candidate(worker.id, view.outstanding[worker.number], dropped, terms))
+    return tuple(told)

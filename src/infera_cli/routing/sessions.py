@@ -1,0 +1,75 @@
+"""Which worker a session went to last (replica-router §1.10).
+
+Pins are kept in order of use, so the front is always the one that expires, or is given up, next.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+PINS_KEPT = 100_000
+"""More sessions than this are not remembered (replica-router §1.1; A4)."""
+
+
+class Pins:
+    """Session → (worker id, time last seen), least recently used first. Times are seconds, never going back.
+
+    A pin is expired when it was not used for *more* than `ttl`; exactly `ttl` is alive. Expired pins that
+    nobody swept yet still count in `len`.
+    """
+
+    __slots__ = ("_pins", "cap", "ttl")
+
+    def __init__(self, ttl: float, cap: int = PINS_KEPT) -> None:
+        self.ttl = ttl
+        self.cap = cap
+        self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def find(self, session: str, now: float) -> str | None:
+        """Id of the worker that `session` is pinned to, None when unknown or expired; changes nothing."""
+        pin = self._pins.get(session)
+        if pin is None or now - pin[1] > self.ttl:
+            return None
+        return pin[0]
+
+    def pin(self, session: str, worker_id: str, now: float) -> None:
+        """Pin `session` to `worker_id`, as the most recently used.
+
+        Over the cap, expired pins go first, then the least recently used.
+        """
+        pins = self._pins
+        pins[session] = (worker_id, now)
+        pins.move_to_end(session)
+        if len(pins) > self.cap:
+            self._shrink(now)
+
+    def touch(self, session: str, worker_id: str, now: float) -> None:
+        """Refresh the pin if it still names `worker_id`; a pin that moved on, or is gone, stays as it is."""
+        pin = self._pins.get(session)
+        if pin is not None and pin[0] == worker_id:
+            self._pins[session] = (worker_id, now)
+            self._pins.move_to_end(session)
+
+    def drop_worker(self, worker_id: str) -> int:
+        """Forget every pin to `worker_id`; returns how many."""
+        gone = [session for session, pin in self._pins.items() if pin[0] == worker_id]
+        for session in gone:
+            del self._pins[session]
+        return len(gone)
+
+    def sweep(self, now: float) -> int:
+        """Forget expired pins; returns how many."""
+        pins = self._pins
+        gone = 0
+        while pins and now - pins[next(iter(pins))][1] > self.ttl:
+            pins.popitem(last=False)
+            gone += 1
+        return gone
+
+    def _shrink(self, now: float) -> None:
+        self.sweep(now)
+        while len(self._pins) > self.cap:
+            self._pins.popitem(last=False)
