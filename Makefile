@@ -1,0 +1,83 @@
+# Each target does its own set-up: Python 3.11+, git and make are all it asks for. `make help` lists them.
+#
+# Variables worth knowing (give them on the command line or in the environment):
+#   PYTHON            the interpreter that builds .venv                        (python3, or the first of python3.11 … 3.14)
+#   PYTEST_ARGS       passed to pytest                                         e.g. PYTEST_ARGS="-k sessions"
+#   VLLM_PYTHON       the interpreter of a ready-made vLLM environment; `make e2e` then installs nothing
+#   VLLM_ENV          where `make e2e` keeps its vLLM environment              (outside the clone)
+#   VLLM_TORCH_INDEX  extra package index with CPU builds of torch, where the configured one has none
+#   VLLM_PIP_ARGS     more arguments for the pip that installs vLLM            e.g. "--index-url URL"
+#   PEERS_ENV         where `make bench` keeps the routers it compares with    (outside the clone)
+#   BENCH_ARGS        passed to bench.run                                      e.g. BENCH_ARGS="--only unary --quick"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/infera
+BIN := .venv/bin
+READY := .venv/.ready
+
+VLLM_VERSION := 0.32.0
+TORCH_VERSION := 2.13.0
+VLLM_ENV ?= $(CACHE)/vllm-$(VLLM_VERSION)
+VLLM_PYTHON ?= $(VLLM_ENV)/bin/python
+VLLM_TORCH_INDEX ?=
+PEERS_ENV ?= $(CACHE)/bench-peers
+
+.PHONY: help demo test lint e2e bench fuzz docs completions clean
+
+help:  ## show this list
+	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 22
+
+demo: $(READY)  ## simulated engines and the router on this machine, with conversations going through
+	@$(BIN)/infera demo $(DEMO_ARGS)
+
+test: $(READY)  ## every test that needs no GPU
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+lint: $(READY)  ## ruff, mypy --strict, and the rules of the architecture
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+e2e: $(READY) vllm-environment  ## the whole way with two real vLLM servers on the CPU
+	@if [ -e "$(VLLM_PYTHON)" ]; then \
+		VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/python -m pytest tests/e2e -m e2e -n 0 $(PYTEST_ARGS); \
+	else echo "make e2e: skipped, since E2E_OPTIONAL=1 and there is no vLLM."; fi
+
+bench: $(READY)  ## ours and its peers side by side; the table goes to bench/results/
+	@PEERS_ENV="$(PEERS_ENV)" $(BIN)/python -m bench.run $(BENCH_ARGS)
+
+fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
+	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
+
+docs: $(READY)  ## write the generated reference pages again
+	@$(BIN)/python -m infera_cli.cli.reference docs/reference
+
+completions: $(READY)  ## write completions/ again
+	@for shell in bash zsh fish; do $(BIN)/infera completion $$shell > .venv/completion; \
+		case $$shell in bash) to=infera.bash;; zsh) to=_infera;; fish) to=infera.fish;; esac; \
+		mv .venv/completion completions/$$to; echo "completions/$$to"; done
+
+clean:  ## remove what was built in this clone (environments outside it stay)
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ── environments ─────────────────────────────────────────────────────────────────────────────────────
+$(READY): pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found; name one with PYTHON=/path/to/python3." >&2; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv || { rm -rf .venv; \
+		echo "$(PYTHON) cannot make a virtual environment (on Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "Setting up .venv (a minute or two, this once) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+.PHONY: vllm-environment
+vllm-environment:
+	@VLLM_ENV="$(VLLM_ENV)" VLLM_PYTHON="$(VLLM_PYTHON)" VLLM_TORCH_INDEX="$(VLLM_TORCH_INDEX)" \
+		VLLM_VERSION="$(VLLM_VERSION)" TORCH_VERSION="$(TORCH_VERSION)" PYTHON="$(PYTHON)" \
+		tests/e2e/install-vllm
