@@ -1,0 +1,164 @@
+"""KV blocks with a prefix cache, as vLLM keeps them (engines §7).
+
+A block is a small integer. It is *used* while a sequence refers to it, *cached* while it is free but still holds the
+content it was named after, and *blank* otherwise. A name is a chained block hash, so one name stands for a whole
+prefix. The same content computed twice lives in two blocks of one name (engines §1.8.5).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """Blocks that became findable: `start` is the place of the first in its sequence, `owner` the sequence's id,
+    `parent` the name before it (None at the beginning of a prompt)."""
+
+    hashes: tuple[int, ...]
+    parent: int | None
+    owner: str
+    start: int
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """One block that was evicted; another copy of the same name may still live."""
+
+    hash: int
+
+
+CacheEvent = Stored | Removed
+
+
+class BlockCache:
+    """`capacity` blocks, reference-counted while used, evicted least recently used and leaf first when needed.
+
+    With `record`, what was stored and removed is kept for `events()`; without, nothing accumulates.
+    """
+
+    def __init__(self, capacity: int, *, record: bool = False) -> None:
+        if capacity < 1:
+            raise ValueError("a cache needs at least one block")
+        self.capacity = capacity
+        self._record = record
+        self._refs = [0] * capacity
+        self._names: list[int | None] = [None] * capacity
+        self._blank = list(range(capacity - 1, -1, -1))
+        self._cached: OrderedDict[int, None] = OrderedDict()   # oldest first
+        self._by_name: dict[int, int] = {}
+        self._copies: dict[int, list[int]] = {}                # further blocks of a name that has one already
+        self._events: list[CacheEvent] = []
+
+    @property
+    def free(self) -> int:
+        """Blocks that may be taken: blank and cached ones."""
+        return len(self._blank) + len(self._cached)
+
+    @property
+    def used(self) -> int:
+        """Blocks that sequences refer to."""
+        return self.capacity - self.free
+
+    @property
+    def named(self) -> int:
+        """Different names that can be found."""
+        return len(self._by_name)
+
+    def find(self, chain: Sequence[int], limit: int) -> list[int]:
+        """The blocks that hold the longest known prefix of `chain`, at most `limit` of them; changes nothing."""
+        by_name = self._by_name
+        found: list[int] = []
+        for name in chain[:limit]:
+            block = by_name.get(name)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def idle(self, blocks: Sequence[int]) -> int:
+        """How many of `blocks` are free now and would no longer be once acquired."""
+        refs = self._refs
+        return sum(1 for block in blocks if not refs[block])
+
+    def acquire(self, blocks: Sequence[int]) -> None:
+        """Refer to blocks that `find` returned."""
+        refs, cached = self._refs, self._cached
+        for block in blocks:
+            if not refs[block]:
+                del cached[block]
+            refs[block] += 1
+
+    def take(self, count: int) -> list[int]:
+        """`count` blocks of unknown content, each referred to once; blank ones first, then the oldest cached.
+
+        Raises ValueError, changing nothing, when fewer are free.
+        """
+        if count > self.free:
+            raise ValueError(f"{count} blocks wanted, {self.free} free")
+        blank, refs = self._blank, self._refs
+        taken: list[int] = []
+        for _ in range(count):
+            block = blank.pop() if blank else self._evict()
+            refs[block] = 1
+            taken.append(block)
+        return taken
+
+    def name(self, blocks: Sequence[int], chain: Sequence[int], start: int, owner: str = "") -> None:
+        """`blocks`, all used and unnamed, now hold the full blocks `chain[start:start + len(blocks)]`."""
+        names = chain[start : start + len(blocks)]
+        for block, name in zip(blocks, names, strict=True):
+            self._names[block] = name
+            if name in self._by_name:
+                self._copies.setdefault(name, []).append(block)
+            else:
+                self._by_name[name] = block
+        if self._record and names:
+            self._events.append(Stored(tuple(names), chain[start - 1] if start else None, owner, start))
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Refer to `blocks` of one sequence, in order, no longer. The last becomes the first to be evicted."""
+        refs, names, cached = self._refs, self._names, self._cached
+        for block in reversed(blocks):
+            refs[block] -= 1
+            if refs[block]:
+                continue
+            if names[block] is None:
+                self._blank.append(block)
+            else:
+                cached[block] = None
+
+    def clear(self) -> bool:
+        """Forget all content; refused (False) while blocks are used."""
+        if self.used:
+            return False
+        while self._cached:
+            self._blank.append(self._evict())
+        return True
+
+    def events(self) -> list[CacheEvent]:
+        """What was stored and removed since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        name = self._names[block]
+        self._names[block] = None
+        if name is not None:
+            self._forget(block, name)
+        return block
+
+    def _forget(self, block: int, name: int) -> None:
+        copies = self._copies.get(name)
+        if copies is None:
+            del self._by_name[name]
+        elif self._by_name[name] == block:
+            self._by_name[name] = copies.pop()
+        else:
+            copies.remove(block)
+        if copies is not None and not copies:
+            del self._copies[name]
+        if self._record:
+            self._events.append(Removed(name))
