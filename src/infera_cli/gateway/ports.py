@@ -6,19 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, Protocol
 
-from infera_cli.routing.types import Ask, Candidate, Decision, View, Worker, WorkerSpec
+from infera_cli.routing.health import Score
+from infera_cli.routing.types import Candidate, Decision, View, Worker, WorkerSpec
 
-
-class Score(Enum):
-    """What an attempt says about its worker (infera-wire §4.9; replica-router §1.7; rulings 2)."""
-
-    SUCCESS = "success"          # first body byte of a 2xx/3xx answer
-    FAULT = "fault"              # 5xx, or broken before any answer
-    NEUTRAL = "neutral"          # 4xx, 429, 501, time-outs, client gone: frees a half-open slot, counts nothing
-    UNREACHABLE = "unreachable"  # could not connect: a fault, and out of rotation at once
+__all__ = ["Fleet", "Lease", "Member", "Score"]
 
 
 class Lease(Protocol):

