@@ -1,0 +1,5 @@
+"""`python -m infera_cli` is `infera`."""
+
+from infera_cli.cli import main
+
+main()

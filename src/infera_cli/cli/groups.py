@@ -1,0 +1,118 @@
+"""Groups and commands with plain help pages, and a group that loads a command only when it is used.
+
+Help is text for a terminal or a pipe, options under the heading of their group. Rich would draw boxes, at the
+price of 70 ms on every `--help`. (Source: design.md §5–6; bench-and-cli §C2.)
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+WIDTH = 100
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+
+
+class PlainCommand(TyperCommand):
+    """A command whose options are listed by group."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then each group of options under its heading."""
+        _write_params(self.get_params(ctx), ctx, formatter)
+
+
+class PlainGroup(TyperGroup):
+    """A noun with verbs; alone it shows its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, then the options."""
+        self.format_commands(ctx, formatter)
+        _write_params(self.get_params(ctx), ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb, or say which one may have been meant."""
+        name = args[0]
+        if name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        command = self.get_command(ctx, name)
+        if command is None and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"see `{ctx.command_path} --help`"
+            ctx.fail(f"no such command {name!r}; {hint}")
+        return name if command else None, command, args[1:]
+
+
+class Row(NamedTuple):
+    """A command of the top level: where it lives, its heading, and its line in `infera --help`."""
+
+    module: str
+    panel: str
+    help: str
+
+
+class LazyGroup(PlainGroup):
+    """The top level: knows names and one line each, and imports a command's module when it is asked for."""
+
+    table: ClassVar[dict[str, Row]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
+        """All names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of that name, imported now; None for an unknown name."""
+        row = self.table.get(cmd_name)
+        if row is None:
+            return None
+        module = importlib.import_module(f"infera_cli.cli.{row.module}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write names and lines by heading, without importing anything."""
+        for panel in dict.fromkeys(row.panel for row in self.table.values()):
+            with formatter.section(panel):
+                formatter.write_dl([(n, row.help) for n, row in self.table.items() if row.panel == panel])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete names from the table; options as usual."""
+        from typer._click.shell_completion import CompletionItem  # noqa: PLC0415, PLC2701 - only while completing
+
+        found = [CompletionItem(n, help=row.help) for n, row in self.table.items() if n.startswith(incomplete)]
+        return found if not incomplete.startswith("-") else TyperCommand.shell_complete(self, ctx, incomplete)
+
+
+def noun(text: str) -> typer.Typer:
+    """A Typer app for a noun with several verbs."""
+    app = typer.Typer(cls=PlainGroup, help=text, no_args_is_help=True, add_completion=False,
+                      rich_markup_mode=None, context_settings=CONTEXT)
+    app.callback()(_nothing)
+    return app
+
+
+def verb() -> typer.Typer:
+    """A Typer app for a command that stands alone."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
+
+
+def _nothing() -> None:
+    """A noun alone does nothing; its callback only makes it a group."""
+
+
+def _write_params(params: Sequence[Any], ctx: Any, formatter: Any) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for param in params:
+        record = param.get_help_record(ctx)
+        if record is not None:
+            default = "Arguments" if param.param_type_name == "argument" else "Options"
+            panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+    other = panels.pop("Options", None)
+    for panel, records in [*panels.items(), *([("Options", other)] if other else [])]:
+        with formatter.section(panel):
+            formatter.write_dl(records, col_max=34)
