@@ -47,6 +47,9 @@ class Member(Protocol):
     @property
     def routed(self) -> int: ...
     @property
+    def failures(self) -> int:
+        """Failed probes in a row."""
+    @property
     def breaker(self) -> str:
         """closed, half_open or open."""
     @property

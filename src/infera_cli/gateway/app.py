@@ -1,0 +1,30 @@
+"""The control plane: everything on the port that is not relayed, as a FastAPI app that loads nothing from outside.
+
+Wrong methods and unknown paths of relayed routes end here too (design.md §3; R034).
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from infera_cli.gateway.endpoints import admin, answers, docs, health, metrics, models, replicas, workers
+from infera_cli.gateway.endpoints.parts import ControlParts
+
+__all__ = ["ControlParts", "build_app"]
+
+
+def build_app(parts: ControlParts) -> FastAPI:
+    """The app over `parts`; it keeps no state of its own."""
+    app = FastAPI(
+        title="infera",
+        version=parts.version,
+        description="One address in front of your LLM engines.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    answers.install(app)
+    for family in (health, models, workers, replicas, admin, metrics):
+        app.include_router(family.routes(parts))
+    docs.install(app)
+    return app

@@ -1,0 +1,155 @@
+"""`/v1/admin/…`: drain and restore workers, explain a decision, look at past requests (R112)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+
+from infera_cli.errors import BodyTooLarge, NotFound, RequestError
+from infera_cli.gateway.access import RawHeaders
+from infera_cli.gateway.endpoints.answers import clip
+from infera_cli.gateway.endpoints.guards import admin_guard
+from infera_cli.gateway.endpoints.parts import ControlParts, Explanation
+from infera_cli.gateway.endpoints.workers import status_of
+from infera_cli.gateway.ports import Member
+from infera_cli.gateway.relayed import is_relayed
+
+
+def routes(parts: ControlParts) -> APIRouter:
+    """All admin routes, behind the admin token."""
+    router = APIRouter(tags=["admin"], dependencies=[Depends(admin_guard(parts.access))])
+    _worker_routes(router, parts)
+    _explain_route(router, parts)
+    _requests_route(router, parts)
+    return router
+
+
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────────
+def _worker_routes(router: APIRouter, parts: ControlParts) -> None:
+    @router.post(
+        "/v1/admin/workers/{worker_id:path}/drain", operation_id="drain_worker", summary="Drain a worker"
+    )
+    async def drain(worker_id: str) -> JSONResponse:
+        """Give the worker no new work; requests in flight finish. Sticky, and the same answer twice."""
+        return JSONResponse(_change(parts, worker_id, parts.fleet.drain))
+
+    @router.post(
+        "/v1/admin/workers/{worker_id:path}/restore", operation_id="restore_worker", summary="Restore a worker"
+    )
+    async def restore(worker_id: str) -> JSONResponse:
+        """Undo a drain."""
+        return JSONResponse(_change(parts, worker_id, parts.fleet.restore))
+
+
+def _change(parts: ControlParts, worker_id: str, act: Callable[[str], Member]) -> dict[str, Any]:
+    if parts.fleet.member(worker_id) is None:
+        raise NotFound(f"There is no worker {clip(worker_id)!r}; GET /v1/workers lists them.", param="worker_id")
+    member = act(worker_id)
+    return {"worker_id": member.worker.id, "status": status_of(member), "outstanding": member.outstanding}
+
+
+# ── explain ──────────────────────────────────────────────────────────────────────────────────────────
+class ExplainAsk(msgspec.Struct, frozen=True):
+    """A request as a client would send it; `body` is JSON, or a string that is taken as the raw body."""
+
+    path: str = "/v1/chat/completions"
+    headers: dict[str, str] = {}
+    body: Any = None
+
+
+_EXPLAIN_SCHEMA: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "example": {
+                    "path": "/v1/chat/completions",
+                    "headers": {"X-Session-Id": "chat-1"},
+                    "body": {"model": "my-model", "messages": [{"role": "user", "content": "Hello"}]},
+                }
+            }
+        },
+    }
+}
+
+
+def _explain_route(router: APIRouter, parts: ControlParts) -> None:
+    @router.post(
+        "/v1/admin/explain", operation_id="explain", summary="Explain a decision", openapi_extra=_EXPLAIN_SCHEMA
+    )
+    async def explain(request: Request) -> JSONResponse:
+        """Decide for a request and say why: every candidate, why it was dropped, its score. Nothing is sent."""
+        ask = _decode_ask(await _read(request, parts.body_limit))
+        if not is_relayed(ask.path):
+            raise RequestError(f"{clip(ask.path)} is not a relayed route, so nobody is picked for it.", param="path")
+        return JSONResponse(_explanation(parts.explain(ask.path, _raw_headers(ask), _raw_body(ask))))
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise BodyTooLarge(f"The body is larger than {limit} bytes.")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _decode_ask(body: bytes) -> ExplainAsk:
+    try:
+        return msgspec.json.decode(body, type=ExplainAsk)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(
+            'The body must be a JSON object like {"path": "/v1/chat/completions", "headers": {}, "body": {}}: '
+            f"{clip(str(error))}."
+        ) from error
+
+
+def _raw_headers(ask: ExplainAsk) -> RawHeaders:
+    return [(name.lower().encode(), value.encode()) for name, value in ask.headers.items()]
+
+
+def _raw_body(ask: ExplainAsk) -> bytes:
+    if isinstance(ask.body, str):
+        return ask.body.encode()
+    return b"" if ask.body is None else msgspec.json.encode(ask.body)
+
+
+def _explanation(found: Explanation) -> dict[str, Any]:
+    return {
+        "worker": found.worker,
+        "why": found.why,
+        "affinity": found.affinity,
+        "policy": found.policy,
+        "model": found.model,
+        "session": found.session,
+        "error": found.error,
+        "candidates": [
+            {"worker": c.worker, "outstanding": c.outstanding, "dropped": c.dropped, "terms": c.terms}
+            for c in found.candidates
+        ],
+    }
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────
+Slow = Annotated[float | None, Query(ge=0, description="At least this many seconds in total")]
+ByWorker = Annotated[str | None, Query(description="Served by this worker")]
+BySession = Annotated[str | None, Query(description="Of this session")]
+ByStatus = Annotated[str | None, Query(description="A code (503), a class (5xx) or an outcome (broken)")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="At most so many, newest first")]
+
+
+def _requests_route(router: APIRouter, parts: ControlParts) -> None:
+    @router.get("/v1/admin/requests", operation_id="list_requests", summary="Past requests")
+    async def list_requests(
+        slow: Slow = None, worker: ByWorker = None, session: BySession = None, status: ByStatus = None,
+        limit: Limit = 100,
+    ) -> JSONResponse:
+        """The last few thousand relayed requests: who served them, why, how long each step took."""
+        found = parts.journal.query(slow=slow, worker=worker, session=session, status=status, limit=limit)
+        return JSONResponse({"requests": [dict(row) for row in found]})

@@ -1,0 +1,89 @@
+"""What the control plane is built from: values, and Protocols of what others provide (style.md 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Literal, Protocol
+
+from infera_cli.gateway.access import Access, RawHeaders
+from infera_cli.gateway.ports import Fleet
+from infera_cli.routing.types import Candidate
+
+SourceKind = Literal["files", "discovery"]
+"""files: replica files, `--worker`, `--sim`, `--config`; discovery: workers register themselves (rulings 3)."""
+
+
+class Exposition(Protocol):
+    """The metrics of this process as text."""
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The body and its content type, in the format that the Accept header prefers."""
+
+
+class Journal(Protocol):
+    """The last few thousand requests."""
+
+    def query(
+        self, *, slow: float | None = None, worker: str | None = None, session: str | None = None,
+        status: str | None = None, limit: int = 100,
+    ) -> Sequence[Mapping[str, Any]]:
+        """Newest first; `slow` is a least total time in seconds."""  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A decision that nobody acted on. `worker` is None when nothing would serve; `error` is then the sentence."""
+
+    model: str | None
+    session: str | None
+    policy: str
+    worker: str | None
+    why: str
+    affinity: str
+    candidates: Sequence[Candidate]
+    error: str | None = None
+
+
+class Explain(Protocol):
+    """Decides for a request as it would have come in, and sends nothing."""
+
+    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """How many replicas the router launched, may launch at most, and which slots are free (replica-router §1.12)."""
+
+    owned: int = 0
+    ceiling: int = 0
+    free_slots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """One place that workers come from: what is wrong with it, if anything. `stale`: the last view is kept."""
+
+    name: str
+    stale: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlParts:
+    """Everything behind the control plane; callables are asked anew for each request."""
+
+    fleet: Fleet
+    access: Access
+    metrics: Exposition
+    journal: Journal
+    explain: Explain
+    version: str
+    policy: str
+    source_kind: SourceKind = "files"
+    is_draining: Callable[[], bool] = field(default=lambda: False)
+    capacity: Callable[[], Capacity] = field(default=Capacity)
+    sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
+    clock: Callable[[], float] = monotonic
+    body_limit: int = 64 << 20

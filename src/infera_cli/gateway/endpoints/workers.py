@@ -1,0 +1,58 @@
+"""`/v1/workers`: every worker, also those that may serve nothing now (infera-wire §3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from infera_cli.gateway.endpoints.parts import ControlParts
+from infera_cli.gateway.ports import Member
+
+
+def routes(parts: ControlParts) -> APIRouter:
+    """The listing."""
+    router = APIRouter(tags=["workers"])
+
+    @router.get("/v1/workers", operation_id="list_workers", summary="Workers of the fleet")
+    async def list_workers() -> JSONResponse:
+        """Every worker in table order: who it is, whether it may serve, and how much it carries."""
+        return JSONResponse({"workers": [worker_row(member) for member in parts.fleet.members()]})
+
+    return router
+
+
+def status_of(member: Member) -> str:
+    """`active`, `draining` or `dead` (infera-wire §1.2); dead means not ready."""
+    if member.draining:
+        return "draining"
+    return "active" if member.ready else "dead"
+
+
+def worker_row(member: Member) -> dict[str, Any]:
+    """One worker: the fields of infera-wire §3.2, then ours. Its key is never among them."""
+    spec = member.spec
+    return {
+        "worker_id": member.worker.id,
+        "url": spec.url,
+        "model_name": member.models[0] if member.models else "",
+        "engine": spec.engine,
+        "status": status_of(member),
+        "disagg_mode": spec.role,
+        "disagg_meta": {},
+        "kv_events_endpoint": None,
+        "kv_block_size": None,
+        "dp_rank": None,
+        "dp_size": None,
+        "models": list(member.models),
+        "source": spec.source,
+        "ready": member.ready,
+        "draining": member.draining,
+        "owned": member.owned,
+        "outstanding": member.outstanding,
+        "routed": member.routed,
+        "breaker": member.breaker,
+        "breaker_trips": member.breaker_trips,
+        "failures": member.failures,
+    }

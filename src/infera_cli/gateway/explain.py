@@ -1,0 +1,48 @@
+"""Why a request would go where it goes: the relay's own decision, with reasons and without consequences."""
+
+from __future__ import annotations
+
+from infera_cli.errors import FleetError, ModelNotFound
+from infera_cli.gateway.access import RawHeaders
+from infera_cli.gateway.dispatch import Dispatcher
+from infera_cli.gateway.endpoints.parts import Explanation
+from infera_cli.gateway.identity import identify
+from infera_cli.routing.types import Ask, Candidate, Decision
+
+_MINTED = "0" * 32
+
+
+class Explainer:
+    """Explains with the dispatcher that the relay uses."""
+
+    def __init__(self, dispatcher: Dispatcher, policy: str) -> None:
+        self._dispatcher = dispatcher
+        self._policy = policy
+
+    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
+        """Decide for the request; when nothing would serve it, say so and why each worker would not."""
+        who = identify(dict(headers), body, lambda _bits: 0)
+        named = who.pin != f"session:{_MINTED}"
+        ask = Ask(model=who.model, session=who.pin if named else None)
+        decision: Decision | None = None
+        error: str | None = None
+        try:
+            decision = self._dispatcher.explain(ask)
+        except (FleetError, ModelNotFound) as refusal:
+            error = refusal.message
+        return Explanation(
+            model=who.model,
+            session=ask.session,
+            policy=self._policy,
+            worker=decision.worker.id if decision else None,
+            why=decision.why if decision else "",
+            affinity=decision.affinity if decision else "none",
+            candidates=self._candidates(ask, decision),
+            error=error,
+        )
+
+    def _candidates(self, ask: Ask, decision: Decision | None) -> list[Candidate]:
+        """Every worker of the fleet; those that were weighed come with their scores."""
+        weighed = {candidate.worker: candidate for candidate in decision.candidates} if decision else {}
+        fleet = self._dispatcher.fleet
+        return [weighed.get(c.worker, c) for c in fleet.explain(ask.model, self._dispatcher.clock())]
