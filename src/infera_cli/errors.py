@@ -86,6 +86,13 @@ class MethodNotAllowed(RequestError):
     status = 405
 
 
+class RequestTimeout(RequestError):
+    """The client did not send its request in time."""
+
+    status = 408
+    type = "timeout_error"
+
+
 class Conflict(RequestError):
     """The state of the thing does not allow it."""
 

@@ -1,0 +1,1 @@
+"""Talking to a running server: workers, requests, explain."""

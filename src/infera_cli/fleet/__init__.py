@@ -1,0 +1,1 @@
+"""Who is out there: the live registry and what feeds it."""

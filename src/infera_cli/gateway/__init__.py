@@ -1,0 +1,1 @@
+"""The way of a request: client connection, decision, worker connection; and the control plane."""

@@ -1,0 +1,1 @@
+"""Bytes and JSON to values and back; pure."""

@@ -1,0 +1,143 @@
+"""The client's half of a relay: status line, headers, body framing, and how an answer breaks.
+
+Framing is rebuilt, never passed on: a length where the worker gave one, chunks towards HTTP/1.1, the end of the
+connection towards HTTP/1.0 (design.md §3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from http import HTTPStatus
+
+from infera_cli.gateway.upstream.http import EMPTY, LENGTH
+from infera_cli.protocol import sse
+from infera_cli.protocol.headers import NOT_SENT_DOWN, Headers, less_connection, lines
+
+_TAIL_BYTES = 4096
+_STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+_SSE_ADDED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer, with its end."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+class Answer:
+    """What the client gets, once; `started` closes the door on retries."""
+
+    __slots__ = (
+        "_chunked", "_left", "_pending", "_tail", "_transport", "bytes_out", "chunks", "encoded", "http11", "keep_alive", "started",
+        "status", "streamed",
+    )  # fmt: skip
+
+    def __init__(self, transport: asyncio.Transport, *, http11: bool, keep_alive: bool) -> None:
+        self._transport = transport
+        self.http11 = http11
+        self.keep_alive = keep_alive
+        self.started = False
+        self.streamed = False
+        self.encoded = False
+        self.status = 0
+        self.chunks = 0
+        self.bytes_out = 0
+        self._chunked = False
+        self._left: int | None = None
+        self._pending = b""
+        self._tail: deque[bytes] = deque(maxlen=16)
+
+    def begin(self, status: int, headers: Headers, framing: str, length: int, ours: bytes) -> None:
+        """Take over the worker's head; it leaves with the first data, in one write."""
+        known = dict(headers)
+        dropped = less_connection(NOT_SENT_DOWN, known.get(b"connection"))
+        self.started = True
+        self.status = status
+        self.encoded = known.get(b"content-encoding", b"identity") != b"identity"
+        head = status_line(status) + lines(headers, dropped) + ours
+        if known.get(b"content-type", b"").startswith(sse.EVENT_STREAM):
+            self.streamed = True
+            head += b"".join([b"%b: %b\r\n" % pair for pair in _SSE_ADDED if pair[0] not in known])
+        self._pending = head + self._framing(status, framing, length)
+
+    def _framing(self, status: int, framing: str, length: int) -> bytes:
+        if framing == LENGTH:
+            self._left = length
+            fields = b"content-length: %d\r\n" % length
+        elif framing == EMPTY:
+            self._left = 0
+            fields = b"" if status in {204, 304} else b"content-length: 0\r\n"
+        elif self.http11:
+            self._chunked = True
+            fields = b"transfer-encoding: chunked\r\n"
+        else:
+            self.keep_alive = False
+            fields = b""
+        if not self.keep_alive:
+            return fields + b"connection: close\r\n\r\n"
+        return fields + (b"\r\n" if self.http11 else b"connection: keep-alive\r\n\r\n")
+
+    def data(self, pieces: list[bytes], done: bool) -> None:
+        """Pass on what one read brought."""
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        size = len(body)
+        out = self._pending
+        if size:
+            self.chunks += 1
+            self.bytes_out += size
+            self._tail.append(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:])
+            if self._chunked:
+                out += b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if done else b"%x\r\n%b\r\n" % (size, body)
+            else:
+                out = out + body if out else body
+        elif done and self._chunked:
+            out += b"0\r\n\r\n"
+        if out:
+            self._pending = b""
+            self._transport.write(out)
+
+    def comment(self, text: bytes) -> bool:
+        """Write an SSE comment into a silent stream; False where none may stand now."""
+        if not (self.streamed and self._chunked and not self.encoded and sse.at_event_boundary(self.tail())):
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(text), text))
+        return True
+
+    def tail(self) -> bytes:
+        """The last bytes of the body, at most 4 KiB."""
+        return b"".join(self._tail)[-_TAIL_BYTES:]
+
+    def break_off(self, event: bytes) -> None:
+        """The worker died in mid-answer: say so where an event may stand, then abort; never a clean end (rulings 11)."""
+        if self.streamed and not self.encoded and self._left is None and sse.at_event_boundary(self.tail()):
+            frame = b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event
+            self._transport.write(self._pending + frame)
+        elif self._pending:
+            self._transport.write(self._pending)
+        self._pending = b""
+        close_hard(self._transport, reset=not self._chunked and self._left is None)
+
+    def refuse(self, status: int, body: bytes, ours: bytes) -> None:
+        """An answer of our own."""
+        self.started = True
+        self.status = status
+        self.bytes_out = len(body)
+        closing = b"" if self.keep_alive else b"connection: close\r\n"
+        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n" % (
+            status_line(status), len(body), ours, closing,
+        )  # fmt: skip
+        self._transport.write(head + body)
+
+
+def close_hard(transport: asyncio.Transport, *, reset: bool) -> None:
+    """End a connection so that the other side sees a broken answer.
+
+    Where the body has chunks or a length, ending early is visible by itself, and what was written still leaves.
+    A body that ends with the connection needs a reset.
+    """
+    if reset:
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.close()

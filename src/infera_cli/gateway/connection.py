@@ -1,0 +1,234 @@
+"""The client's connection: uvicorn's protocol, with relayed routes taken out before they become ASGI requests.
+
+uvicorn keeps sockets, TLS, keep-alive, pipelining and the graceful stop; health, admin, docs and metrics go to the
+FastAPI app on the same port. A relayed POST becomes a `Relay` at *headers complete* (design.md §3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from infera_cli.errors import HeadersTooLarge, InferaError, RequestError
+from infera_cli.gateway.answer import Answer
+from infera_cli.gateway.gate import Gate, takes
+from infera_cli.gateway.relay import Relay
+
+_LINGER_SECONDS = 5.0
+_log = logging.getLogger("infera.gateway")
+
+
+class ClientConnection(HttpToolsProtocol):
+    """One client connection. `gate` is set by `bound_to`."""
+
+    gate: Gate
+    cycle: Any  # what is being answered: uvicorn's cycle or a Relay
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, server_state, app_state, _loop)
+        self.idle_since: float | None = None
+        self.head_since: float | None = None
+        self.head_bytes = 0
+        self.discarding_since: float | None = None
+
+    # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        self.idle_since = self.gate.clock()
+        self.gate.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gate.connections.discard(self)
+        for cycle in self._cycles():
+            if isinstance(cycle, Relay):
+                cycle.client_gone()
+        self.pipeline.clear()
+        if isinstance(self.cycle, Relay):
+            self.cycle = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.discarding_since is not None:
+            return
+        self.idle_since = None
+        if self.head_since is None and self.head_bytes == 0:
+            self.head_since = self.gate.clock()
+        self.head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._last_answer()
+        except httptools.HttpParserError as error:
+            if isinstance(error, httptools.HttpParserCallbackError):
+                _log.error("a request could not be handled", exc_info=error)
+            self._refuse_connection(RequestError("The request is not valid HTTP/1.1."))
+        else:
+            if self.head_since is not None and self.head_bytes > self.gate.options.limits.header_bytes:
+                self._refuse_connection(self._headers_too_large())
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if isinstance(self.cycle, Relay):
+            self.cycle.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if isinstance(self.cycle, Relay):
+            self.cycle.resume()
+
+    # ── httptools ────────────────────────────────────────────────────────────────────────────────────
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        size, self.head_bytes, self.head_since = self.head_bytes, 0, None
+        limits = self.gate.options.limits
+        if len(self.headers) > limits.header_count or (size > limits.header_bytes and self._head_size() > limits.header_bytes):
+            self._refuse_connection(self._headers_too_large())
+            return
+        path = self.url.partition(b"?")[0]
+        target = self.url
+        if not path.startswith(b"/"):
+            target = _origin_form(self.url)
+            path = target.partition(b"?")[0]
+        if takes(path) and self.parser.get_method() == b"POST":
+            self._take_relay(target)
+        else:
+            self._to_app()
+
+    def on_body(self, body: bytes) -> None:
+        if isinstance(self.cycle, Relay):
+            self.cycle.take_body(body)
+        elif self.discarding_since is None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if isinstance(self.cycle, Relay):
+            self.cycle.take_end()
+        elif self.discarding_since is None:
+            super().on_message_complete()
+
+    # ── whose turn it is ─────────────────────────────────────────────────────────────────────────────
+    def _take_relay(self, target: bytes) -> None:
+        http11 = self.parser.get_http_version() == "1.1"
+        keep_alive = self.parser.should_keep_alive()
+        before = self.cycle
+        relay = Relay(self.gate, self, target, self.headers, http11=http11, keep_alive=keep_alive)
+        self.cycle = relay
+        if before is None or before.response_complete:
+            relay.begin(self.expect_100_continue)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cast("Any", relay), self.app))
+
+    def _to_app(self) -> None:
+        """Hand the request to uvicorn as if it had parsed the head itself."""
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if isinstance(cycle, Relay):
+            cycle.begin(expects_continue=False)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.idle_since = self.gate.clock()
+
+    def relay_ended(self, relay: Relay) -> None:
+        """The answer of `relay` has left, or its client has."""
+        if self.transport.is_closing():
+            return
+        if relay.keep_alive:
+            self.on_response_complete()
+        elif relay.complete:
+            self.transport.close()
+        else:
+            self._linger()
+
+    # ── endings ──────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+        return self.client[0] if self.client else ""
+
+    def sweep(self, now: float) -> None:
+        """Close the connection if it is idle, half-said or lingering for too long."""
+        times = self.gate.options.timeouts
+        if (
+            (self.idle_since is not None and now - self.idle_since > times.keep_alive)
+            or (self.head_since is not None and now - self.head_since > times.head)
+            or (self.discarding_since is not None and now - self.discarding_since > _LINGER_SECONDS)
+        ):
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Close without losing the answer: a close on top of unread bytes would reset the connection."""
+        self.discarding_since = self.gate.clock()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _cycles(self) -> list[Any]:
+        return [self.cycle, *(waiting for waiting, _app in self.pipeline)]
+
+    def _last_answer(self) -> None:
+        for cycle in self._cycles():
+            if cycle is not None:
+                cycle.keep_alive = False
+
+    def _refuse_connection(self, error: InferaError) -> None:
+        """Nothing after this can be understood: answer what is due, then close."""
+        self._last_answer()
+        self.discarding_since = self.gate.clock()
+        cycle = self.cycle
+        if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete and not self.pipeline:
+            cycle.refuse(error)
+        elif cycle is None or cycle.response_complete:
+            answer = Answer(self.transport, http11=True, keep_alive=False)
+            answer.refuse(error.status, self.gate.error_body(self.url or b"", error), b"")
+            self._linger()
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _headers_too_large(self) -> HeadersTooLarge:
+        limits = self.gate.options.limits
+        return HeadersTooLarge(
+            f"The request head is over the limit of {limits.header_bytes} bytes or {limits.header_count} fields "
+            "(--max-header-size)."
+        )
+
+
+def _origin_form(url: bytes) -> bytes:
+    """The path and query of an absolute-form target."""
+    parsed = httptools.parse_url(url)
+    query = b"?" + parsed.query if parsed.query else b""
+    return (parsed.path or b"/") + query
+
+
+def bound_to(gate: Gate) -> type[ClientConnection]:
+    """The protocol class for uvicorn: connections that enter by `gate`."""
+    return type("GatedConnection", (ClientConnection,), {"gate": gate})

@@ -1,0 +1,156 @@
+"""What all relayed requests share: limits, time-outs, the dialect of errors, and who is inside right now.
+
+One timer sweeps over everybody inside; no request carries a timer of its own (design.md §3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from infera_cli.errors import InferaError, TooManyRequests
+from infera_cli.events import Bus, RequestDone
+from infera_cli.gateway.access import Access
+from infera_cli.gateway.answer import Answer
+from infera_cli.gateway.dispatch import Dispatcher
+from infera_cli.gateway.options import RelayOptions
+from infera_cli.gateway.relay import Relay
+from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED
+from infera_cli.gateway.upstream.http import Client
+from infera_cli.protocol import anthropic, openai, sse
+from infera_cli.routing.types import Worker
+
+SWEEP_SECONDS = 0.1
+
+_RELAYED = frozenset(path.encode() for path in RELAYED)
+_RELAYED_PREFIX = AUDIO_PREFIX.encode()
+_GENERATING = frozenset({b"/v1/chat/completions", b"/v1/completions"})
+
+
+def takes(path: bytes) -> bool:
+    """Whether a POST to that path goes to a worker as it is."""
+    return path in _RELAYED or (path.startswith(_RELAYED_PREFIX) and len(path) > len(_RELAYED_PREFIX))
+
+
+class Idle(Protocol):
+    """A client connection as the sweep sees it."""
+
+    def sweep(self, now: float) -> None:
+        """Close it if it has been idle or half-said for too long."""
+
+
+class Gate:
+    """The way in and out of the data plane."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, upstream: Client, bus: Bus, access: Access, options: RelayOptions,
+        *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.dispatcher = dispatcher
+        self.upstream = upstream
+        self.bus = bus
+        self.access = access
+        self.options = options
+        self.clock = clock
+        self.bits = random.Random().getrandbits  # noqa: S311 - ids, not secrets
+        self.inside: set[Relay] = set()
+        self.connections: set[Idle] = set()
+        self.rejected = 0
+        self._epoch = wall() - clock()
+        self._mean_total = 1.0
+
+    # ── in and out ───────────────────────────────────────────────────────────────────────────────────
+    def enter(self, relay: Relay) -> None:
+        """Let a request in. Raises TooManyRequests, Unauthorized."""
+        access = self.access
+        if not access.is_blind:
+            verdict = access.client(relay.headers)
+            relay.strip = verdict.strip
+            if not verdict.allowed:
+                access.require_client(relay.headers)
+        if len(self.inside) >= self.options.limits.in_flight:
+            self.rejected += 1
+            raise TooManyRequests(
+                f"The router holds {len(self.inside)} requests already (--max-inflight); try again shortly.",
+                code="server_overloaded", retry_after=self.seconds_until_room(),
+            )  # fmt: skip
+        self.inside.add(relay)
+
+    def leave(self, relay: Relay, record: RequestDone) -> None:
+        """A request is over."""
+        self.inside.discard(relay)
+        if record.outcome != "rejected":
+            self._mean_total += (record.total - self._mean_total) * 0.05
+        self.bus.emit(record)
+
+    def seconds_until_room(self) -> float:
+        """When the next place is likely to be free: mean duration over places, 1 to 60 s."""
+        return min(60.0, max(1.0, self._mean_total / max(1, self.options.limits.in_flight)))
+
+    def unix_time(self, moment: float) -> float:
+        """Clock reading → seconds since 1970."""
+        return self._epoch + moment
+
+    def worker_left(self, worker: Worker) -> None:
+        """A worker is gone: requests that wait for its first byte move on, its idle connections close."""
+        for relay in list(self.inside):
+            relay.worker_left(worker)
+        self.upstream.forget(worker)
+
+    # ── dialects ─────────────────────────────────────────────────────────────────────────────────────
+    def error_body(self, target: bytes, error: InferaError) -> bytes:
+        """Our error in the shape of the API that was called."""
+        if target.startswith(b"/v1/messages"):
+            return anthropic.error_body(error.message, status=error.status)
+        return openai.error_body(error.message, type=error.type, param=error.param, code=error.code)
+
+    def error_event(self, target: bytes, error: InferaError) -> bytes:
+        """The same inside a stream."""
+        if target.startswith(b"/v1/messages"):
+            return anthropic.error_event(error.message, status=error.status)
+        return openai.error_event(error.message, type=error.type)
+
+    def ending(self, target: bytes, answer: Answer, last: list[bytes]) -> str:
+        """How a stream went whose worker closed it properly: done, aborted or cut."""
+        if answer.encoded:
+            return "done"
+        path = target.partition(b"?")[0]
+        tail = answer.tail() + b"".join(last)
+        if path in _GENERATING:
+            return sse.openai_ending(tail)
+        return sse.anthropic_ending(tail) if path == b"/v1/messages" else "done"
+
+    # ── the sweep ────────────────────────────────────────────────────────────────────────────────────
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = self.clock()
+            for relay in list(self.inside):
+                self._look_at(relay, now)
+            for connection in list(self.connections):
+                connection.sweep(now)
+            self.upstream.sweep(now)
+
+    def _look_at(self, relay: Relay, now: float) -> None:
+        times = self.options.timeouts
+        if relay.answer.chunks != relay.seen_chunks:
+            relay.seen_chunks = relay.answer.chunks
+            relay.moved = now
+            if relay.first_byte and relay.lease is not None:
+                self.dispatcher.fleet.alive(relay.lease.worker, now)
+        if times.total and now - relay.started > times.total:
+            relay.timed_out("total")
+        elif times.first_byte and relay.sent and not relay.first_byte and now - relay.attempt > times.first_byte:
+            relay.timed_out("first-byte")
+        elif times.idle and relay.first_byte and now - relay.moved > times.idle:
+            relay.timed_out("idle")
+        elif self.options.stream_keepalive and relay.answer.streamed:
+            self._keep_alive(relay, now, self.options.stream_keepalive)
+
+    def _keep_alive(self, relay: Relay, now: float, every: float) -> None:
+        if now - relay.commented >= every and now - relay.moved >= every and relay.answer.comment(sse.KEEP_ALIVE):
+            relay.commented = now

@@ -1,0 +1,79 @@
+"""One small request to a worker on a connection of its own: probes and model lists (rulings 12).
+
+The relay's pool is never touched, so busy streams cannot starve a probe (replica-router §1.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from infera_cli.gateway.upstream.http import Client, Connection, Pool
+from infera_cli.protocol.headers import Headers
+from infera_cli.routing.types import WorkerSpec
+
+MAX_REPLY = 4 << 20
+
+
+class Reply:
+    """Status, headers and body of a complete answer."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class _Collector:
+    """Receives one answer and makes a future of it."""
+
+    def __init__(self) -> None:
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._headers: Headers = []
+        self._body = bytearray()
+
+    def on_head(self, _connection: Connection, status: int, headers: Headers) -> None:
+        self._status = status
+        self._headers = headers
+
+    def on_data(self, pieces: list[bytes], done: bool) -> None:
+        for piece in pieces:
+            self._body += piece
+        if self.reply.done():
+            return
+        if len(self._body) > MAX_REPLY:
+            self.reply.set_exception(ConnectionError(f"the answer is over {MAX_REPLY} bytes"))
+        elif done:
+            self.reply.set_result(Reply(self._status, self._headers, bytes(self._body)))
+
+    def on_broken(self, _connection: Connection, detail: str) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(ConnectionError(detail))
+
+
+class Fetcher:
+    """GETs from workers, with each worker's own key."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, spec: WorkerSpec, path: str, *, timeout: float) -> Reply:  # noqa: ASYNC109 - the prober's interface
+        """GET `path` below the worker's base URL. Raises OSError, TimeoutError; redirects are not followed."""
+        async with asyncio.timeout(timeout):
+            connection = await self._client.connect(Pool(spec, self._client))
+            collector = _Collector()
+            try:
+                connection.send(collector, [_request(spec, path)])
+                return await collector.reply
+            finally:
+                connection.abandon()
+
+
+def _request(spec: WorkerSpec, path: str) -> bytes:
+    key = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
+    return (
+        f"GET {spec.path_prefix}{path} HTTP/1.1\r\nhost: {spec.authority}\r\naccept: */*\r\n"
+        f"user-agent: infera\r\n{key}connection: close\r\n\r\n"
+    ).encode()

@@ -1,0 +1,314 @@
+"""HTTP/1.1 connections to engines: pooled, really reused, parsed by callbacks (design.md §3).
+
+A `Connection` serves one `Receiver` at a time. What it reads is handed over once per event-loop read; what goes
+wrong is named by what it allows (style.md 11): nothing was sent, sent but unanswered, already answering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import httptools
+
+from infera_cli.protocol.headers import Headers
+from infera_cli.routing.types import Worker, WorkerSpec
+
+
+class Receiver(Protocol):
+    """Who waits for the answer on a connection."""
+
+    def on_head(self, connection: Connection, status: int, headers: Headers) -> None:
+        """A final status line and its headers; the connection's `framing` is known."""
+
+    def on_data(self, pieces: list[bytes], done: bool) -> None:
+        """What one read brought after (or with) the head: body pieces, and whether the answer ended with them."""
+
+    def on_broken(self, connection: Connection, detail: str) -> None:
+        """The connection ended or spoke nonsense before the answer was complete."""
+
+
+LENGTH, CHUNKED, UNTIL_CLOSE, EMPTY = "length", "chunked", "until_close", "empty"
+
+
+class Connection(asyncio.Protocol):
+    """One connection to one worker."""
+
+    __slots__ = (
+        "_buffered", "_closed", "_done", "_fresh_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver", "_status", "content_length",
+        "framing", "idle_since", "pool", "reused", "started", "transport",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._receiver: Receiver | None = None
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._status = 0
+        self._done = False
+        self._fresh_head = False
+        self._keep_alive = False
+        self._closed = False
+        self.reused = False
+        self.started = False
+        self.framing = EMPTY
+        self.content_length = 0
+        self.idle_since = 0.0
+
+    # ── for the relay ────────────────────────────────────────────────────────────────────────────────
+    def send(self, receiver: Receiver, data: list[bytes | bytearray]) -> None:
+        """Send a request whose answer goes to `receiver`."""
+        self._receiver = receiver
+        self.started = False
+        self._done = False
+        self.transport.writelines(data)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more: close, which is how an engine learns it (engines.md §1.9)."""
+        self._receiver = None
+        self.transport.abort()
+
+    # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.pool.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self.pool.closed(self)
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            return
+        if exc is None and self.framing == UNTIL_CLOSE and self.started and self._status:
+            receiver.on_data([], True)
+        else:
+            receiver.on_broken(self, "connection reset" if exc else "connection closed")
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:  # bytes nobody asked for: this connection can no longer be trusted
+            self.transport.abort()
+            return
+        self.started = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._nonsense(receiver, error)
+            return
+        if self._receiver is not receiver:  # the relay turned away inside on_head
+            return
+        if self._pieces or self._fresh_head or self._done:
+            pieces, self._pieces = self._pieces, []
+            self._fresh_head = False
+            if self._done:
+                self._finish()
+            receiver.on_data(pieces, self._done)
+
+    def _nonsense(self, receiver: Receiver, error: Exception) -> None:
+        self._receiver = None
+        self.transport.abort()
+        if self._pieces:
+            receiver.on_data(self._pieces, False)
+            self._pieces = []
+        receiver.on_broken(self, f"not HTTP: {error}")
+
+    def _finish(self) -> None:
+        self._receiver = None
+        if self._keep_alive and not self._closed and self.transport.get_write_buffer_size() == 0:
+            self.pool.give_back(self)
+        else:
+            self.transport.close()
+
+    def pause_reading(self) -> None:
+        """The client is slow: stop taking from the engine."""
+        if not self._closed:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The client caught up."""
+        if not self._closed:
+            self.transport.resume_reading()
+
+    # ── httptools ────────────────────────────────────────────────────────────────────────────────────
+    def on_message_begin(self) -> None:
+        if self._done:
+            raise ValueError("a second answer to one request")
+        self._headers = []
+        self._status = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._status:  # afterwards come trailers, which are dropped
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            if status == 101:
+                raise ValueError("an upgrade nobody asked for")
+            return
+        self._status = status
+        self._set_framing(status)
+        receiver = self._receiver
+        if receiver is not None:
+            self._fresh_head = True
+            receiver.on_head(self, status, self._headers)
+
+    def _set_framing(self, status: int) -> None:
+        self.framing = UNTIL_CLOSE
+        if status in {204, 304}:
+            self.framing = EMPTY
+            return
+        for name, value in self._headers:
+            if name == b"transfer-encoding":
+                if value.strip().lower() != b"chunked":
+                    raise ValueError("a transfer coding other than chunked")
+                self.framing = CHUNKED
+            elif name == b"content-length" and self.framing != CHUNKED:
+                self.framing = LENGTH
+                self.content_length = int(value)
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._status:  # an interim 1xx is a message of its own to the parser
+            self._done = True
+            self._keep_alive = self._parser.should_keep_alive()
+
+
+class Pool:
+    """The connections to one worker. The freshest idle one is reused first, so that the surplus ages away."""
+
+    def __init__(self, spec: WorkerSpec, client: Client) -> None:
+        self.spec = spec
+        self._client = client
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self.created = 0
+        self.taken_again = 0
+        self.retired = False
+
+    @property
+    def idle_count(self) -> int:
+        """Connections that wait for work."""
+        return len(self._idle)
+
+    @property
+    def open_count(self) -> int:
+        """Connections that stand."""
+        return len(self._open)
+
+    def take(self, now: float) -> Connection | None:
+        """An idle connection that can still be trusted, or None."""
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.transport.is_closing():
+                continue
+            if now - connection.idle_since > self._client.idle_limit:
+                connection.transport.close()
+                continue
+            connection.reused = True
+            self.taken_again += 1
+            return connection
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        """The answer is complete and the connection may be used again."""
+        if self.retired:
+            connection.transport.close()
+            return
+        connection.idle_since = self._client.clock()
+        self._idle.append(connection)
+
+    def opened(self, connection: Connection) -> None:
+        """Bookkeeping of a new connection."""
+        self._open.add(connection)
+        self.created += 1
+
+    def closed(self, connection: Connection) -> None:
+        """Bookkeeping of a lost one."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def sweep(self, now: float) -> None:
+        """Close what has been idle too long."""
+        while self._idle and now - self._idle[0].idle_since > self._client.idle_limit:
+            self._idle.pop(0).transport.close()
+
+    def close(self) -> None:
+        """The worker left: idle connections go now, busy ones when their answer is complete."""
+        self.retired = True
+        for connection in list(self._idle):
+            connection.transport.close()
+        self._idle.clear()
+
+    async def connect(self) -> Connection:
+        """A fresh connection. Raises OSError (also for TLS failures) or TimeoutError."""
+        return await self._client.connect(self)
+
+
+class Client:
+    """All pools, and how connections are made: one TLS context a worker, no proxies from the environment (B17)."""
+
+    def __init__(self, *, connect_timeout: float, idle_limit: float, clock: Callable[[], float]) -> None:
+        self.connect_timeout = connect_timeout
+        self.idle_limit = idle_limit
+        self.clock = clock
+        self._pools: dict[Worker, Pool] = {}
+        self._tls: dict[str | None, ssl.SSLContext] = {}
+
+    @property
+    def pools(self) -> list[Pool]:
+        """Every pool there is."""
+        return list(self._pools.values())
+
+    def pool(self, worker: Worker) -> Pool:
+        """The pool of that worker, made at first use."""
+        pool = self._pools.get(worker)
+        if pool is None:
+            pool = self._pools[worker] = Pool(worker.spec, self)
+        return pool
+
+    def forget(self, worker: Worker) -> None:
+        """The worker left the fleet."""
+        pool = self._pools.pop(worker, None)
+        if pool is not None:
+            pool.close()
+
+    def sweep(self, now: float) -> None:
+        """Close idle connections whose time is over."""
+        for pool in self._pools.values():
+            pool.sweep(now)
+
+    def close(self) -> None:
+        """End of the program."""
+        for worker in list(self._pools):
+            self.forget(worker)
+
+    async def connect(self, pool: Pool) -> Connection:
+        """See `Pool.connect`."""
+        spec = pool.spec
+        context = self._context(spec)
+        async with asyncio.timeout(self.connect_timeout):
+            _transport, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(pool),
+                spec.address or spec.host,
+                spec.port,
+                ssl=context,
+                server_hostname=spec.host if context else None,
+            )
+        return connection
+
+    def _context(self, spec: WorkerSpec) -> ssl.SSLContext | None:
+        if spec.scheme == "http":
+            return None
+        context = self._tls.get(spec.ca_file)
+        if context is None:
+            context = self._tls[spec.ca_file] = ssl.create_default_context(cafile=spec.ca_file)
+        return context

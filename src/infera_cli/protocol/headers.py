@@ -1,0 +1,88 @@
+"""Header rules of the relay: what passes, what is dropped, which ids are sound (design.md §3; rulings 8, 10).
+
+Header names are lower-case bytes throughout; a list keeps order and repeats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Headers = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection",
+        b"te", b"trailer", b"trailers", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+"""Belong to one connection (RFC 9110 §7.6.1; replica-router §1.11)."""
+
+NOT_SENT_UP = HOP_BY_HOP | {
+    b"host", b"content-length", b"expect", b"x-request-id", b"x-infera-request-id", b"x-worker-instance-id",
+}  # fmt: skip
+"""Of a client's request: rebuilt by the relay, or meant for it."""
+
+NOT_SENT_DOWN = HOP_BY_HOP | {
+    b"content-length", b"x-session-id", b"x-request-id", b"x-infera-request-id", b"x-infera-worker",
+}  # fmt: skip
+"""Of a worker's answer: rebuilt by the relay, or replaced by its own."""
+
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"x-inferact-admin-key"})
+
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def is_sound_id(value: bytes) -> bool:
+    """1 to 128 characters of A-Z a-z 0-9 . _ : - and nothing else, not even a trailing newline (replica-router §1.10)."""
+    return _ID.fullmatch(value) is not None
+
+
+def is_clean_value(value: bytes) -> bool:
+    """No control byte but the tab (RFC 9110 §5.5)."""
+    return _BAD_VALUE.search(value) is None
+
+
+# ── session identity (rulings 10) ────────────────────────────────────────────────────────────────────
+SESSION_HEADERS = {
+    b"x-session-id": "session",
+    b"x-claude-code-session-id": "claude-code",
+    b"x-session-affinity": "affinity",
+    b"x-opencode-session": "opencode",
+    b"session-id": "session-id",
+    b"thread-id": "thread-id",
+}
+"""Header to kind, in the order in which they are asked."""
+
+_CLAUDE_AGENT = b"x-claude-code-agent-id"
+
+
+def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, bytes] | None:
+    """(kind, value) of the first session header in the order of rulings 10, None when there is none.
+
+    The value is not checked yet: an unsound `X-Session-Id` hides a body id, it does not fall through to it
+    (replica-router §1.10). An empty header counts as absent.
+    """
+    if SESSION_HEADERS.keys().isdisjoint(known):
+        return None
+    for name, kind in SESSION_HEADERS.items():
+        value = known.get(name)
+        if value:
+            if kind == "claude-code" and known.get(_CLAUDE_AGENT):
+                value = value + b":" + known[_CLAUDE_AGENT]
+            return kind, value
+    return None
+
+
+# ── heads on the wire ────────────────────────────────────────────────────────────────────────────────
+def less_connection(dropped: frozenset[bytes], connection: bytes | None) -> frozenset[bytes]:
+    """`dropped`, and what a Connection header of that value declares hop-by-hop."""
+    if connection is None or connection.lower() in {b"keep-alive", b"close"}:
+        return dropped
+    return dropped | {token.strip().lower() for token in connection.split(b",")}
+
+
+def lines(headers: Headers, dropped: frozenset[bytes]) -> bytes:
+    """The header lines of `headers` less those named in `dropped`."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] not in dropped])
