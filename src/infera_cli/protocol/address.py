@@ -47,7 +47,10 @@ def path_prefix(text: str) -> str:
         raise ValueError('does not begin with "/"')
     if not _PREFIX.match(text):
         raise ValueError("holds characters that a URL path cannot (no query, no fragment, no spaces)")
-    return text.rstrip("/")
+    prefix = text.rstrip("/")
+    if prefix.endswith("/v1"):
+        raise ValueError("ends in /v1, which every route brings itself; leave it out")
+    return prefix
 
 
 def dial_key(host: str) -> str:

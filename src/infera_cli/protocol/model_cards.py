@@ -1,0 +1,27 @@
+"""The answer to `GET /v1/models` as engines give it (engines.md §1.5, §2.3, §4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def parse_cards(body: bytes) -> list[dict[str, Any]] | None:
+    """The model cards of `body`, each id once, every key kept; None when it is no list of models.
+
+    Only objects with a non-empty string `id` count, whatever else they lack (R032): some engines leave out
+    `created` or `root`. A list without a single such card says nothing, and is None as well.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    data = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(data, list):
+        return None
+    cards: dict[str, dict[str, Any]] = {}
+    for card in data:
+        if isinstance(card, dict) and isinstance(card.get("id"), str) and card["id"]:
+            cards.setdefault(card["id"], card)
+    return list(cards.values()) or None
