@@ -1,4 +1,4 @@
-"""The control plane: everything on the port that is not relayed, as a FastAPI app that loads nothing from outside.
+"""The control plane: what is not relayed, as a FastAPI app that loads nothing from outside.
 
 Wrong methods and unknown paths of relayed routes end here too (design.md §3; R034).
 """

@@ -1,6 +1,6 @@
 """Which routes are relayed to a worker verbatim; all of them are POST (design.md §3).
 
-The data plane takes these at *headers complete*, so the control plane only documents them and answers wrong methods.
+The data plane takes these at *headers complete*; the control plane documents them and answers wrong methods.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ async def test_explain_takes_a_raw_body_as_a_string() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'"hi"', b"\xff\xfe", b'{"headers": {"a": 1}}', b"[" * 100_000, b'{"path": "/nope"}']
+    "body",
+    [b"", b"{", b"[]", b'"hi"', b"\xff\xfe", b'{"headers": {"a": 1}}', b"[" * 100_000, b'{"path": "/nope"}'],
 )
 async def test_malformed_explain_body_is_400_and_not_echoed(body: bytes) -> None:
     """Every malformed question gets one sentence."""

@@ -64,4 +64,4 @@ async def test_s47_a_bug_of_ours_is_500_without_its_text(caplog: pytest.LogCaptu
 def test_relayed_routes_are_those_of_the_table_and_everything_below_audio() -> None:
     """`/v1/audio/*` is relayed whole, the bare prefix is not."""
     assert all(map(is_relayed, [*RELAYED, "/v1/audio/anything"]))
-    assert not any(map(is_relayed, ["/v1/audio/", "/v1/audio", "/v1/models", "/V1/completions", "/tokenize/"]))
+    assert not any(map(is_relayed, ["/v1/audio/", "/v1/audio", "/v1/models", "/V1/score", "/tokenize/"]))

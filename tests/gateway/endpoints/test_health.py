@@ -19,10 +19,10 @@ async def test_health_shows_the_replica_table() -> None:
         "sessions": 3, "routed": 7, "affinity_hits": 2, "rejected": 1,
         "draining": False, "policy": "session", "version": "1.2.3", "stale": False, "sources": [],
         "replicas": [
-            {"name": "a", "url": "http://10.0.0.1:8001", "ready": True, "draining": False, "breaker": "closed",
-             "outstanding": 2, "routed": 5},
-            {"name": "b", "url": "http://10.0.0.1:8002", "ready": False, "draining": False, "breaker": "closed",
-             "outstanding": 0, "routed": 0},
+            {"name": "a", "url": "http://10.0.0.1:8001", "ready": True, "draining": False,
+             "breaker": "closed", "outstanding": 2, "routed": 5},
+            {"name": "b", "url": "http://10.0.0.1:8002", "ready": False, "draining": False,
+             "breaker": "closed", "outstanding": 0, "routed": 0},
         ],
     }  # fmt: skip
 

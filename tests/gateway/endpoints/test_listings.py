@@ -44,7 +44,8 @@ async def test_models_are_503_when_files_name_workers_and_none_is_routable() -> 
 async def test_workers_show_wire_fields_and_ours_and_no_key() -> None:
     """Every worker is listed, draining and dead ones too; worker keys are not."""
     fleet = FakeFleet([
-        member("a", models=("m", "lora"), outstanding=1, routed=9, breaker="half_open", breaker_trips=2, failures=1),
+        member("a", models=("m", "lora"), outstanding=1, routed=9, breaker="half_open", breaker_trips=2,
+               failures=1),
         member("b", 1, draining=True, models=()),
         member("c", 2, ready=False),
     ])  # fmt: skip
@@ -52,9 +53,9 @@ async def test_workers_show_wire_fields_and_ours_and_no_key() -> None:
         answer = await http.get("/v1/workers")
     rows = answer.json()["workers"]
     assert rows[0] == {
-        "worker_id": "a", "url": "http://10.0.0.1:8001", "model_name": "m", "engine": "vllm", "status": "active",
-        "disagg_mode": "mixed", "disagg_meta": {}, "kv_events_endpoint": None, "kv_block_size": None,
-        "dp_rank": None, "dp_size": None, "models": ["m", "lora"], "source": "replicas", "ready": True,
+        "worker_id": "a", "url": "http://10.0.0.1:8001", "model_name": "m", "engine": "vllm",
+        "status": "active", "disagg_mode": "mixed", "disagg_meta": {}, "kv_events_endpoint": None,
+        "kv_block_size": None, "dp_rank": None, "dp_size": None, "models": ["m", "lora"], "source": "replicas", "ready": True,
         "draining": False, "owned": False, "outstanding": 1, "routed": 9, "breaker": "half_open",
         "breaker_trips": 2, "failures": 1,
     }  # fmt: skip
@@ -94,8 +95,9 @@ async def test_metrics_follow_the_accept_header() -> None:
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/v1/models", 401), ("/v1/models/m", 401), ("/health", 200), ("/livez", 200), ("/readyz", 200), ("/metrics", 200)],
-)
+    [("/v1/models", 401), ("/v1/models/m", 401), ("/health", 200), ("/livez", 200), ("/readyz", 200),
+     ("/metrics", 200)],
+)  # fmt: skip
 async def test_client_key_guards_models_and_never_health_or_metrics(path: str, status: int) -> None:
     """`--api-key` is asked for under /v1/models only; the refusal says how to show it (rulings 6)."""
     made = parts(FakeFleet([member("a")], [CARD]), access=Access(api_keys=["k"]))

@@ -42,7 +42,9 @@ class FakeMember:
 
 
 def member(name: str, number: int = 0, **live: Any) -> FakeMember:
-    spec = WorkerSpec(id=name, host="10.0.0.1", port=8001 + number, engine="vllm", source="replicas", api_key="wk")
+    spec = WorkerSpec(
+        id=name, host="10.0.0.1", port=8001 + number, engine="vllm", source="replicas", api_key="wk"
+    )
     return FakeMember(Worker(spec, number), **live)
 
 
@@ -97,7 +99,8 @@ class FakeFleet:
 
 class FakeMetrics:
     def render(self, accept: str) -> tuple[bytes, str]:
-        return b"up 1\n", "application/openmetrics-text" if "openmetrics" in accept else "text/plain; version=0.0.4"
+        kind = "application/openmetrics-text" if "openmetrics" in accept else "text/plain; version=0.0.4"
+        return b"up 1\n", kind
 
 
 class FakeJournal:
@@ -112,15 +115,16 @@ class FakeJournal:
 def explain(path: str, headers: RawHeaders, body: bytes) -> Explanation:
     """Tell back what came in."""
     return Explanation(
-        model="m", session=f"{path} {list(headers)} {body.decode()}", policy="session", worker="a", why="least-loaded",
-        affinity="none", candidates=[Candidate("a", 0, None, {"load": 0.0}), Candidate("b", 4, "draining")],
+        model="m", session=f"{path} {list(headers)} {body.decode()}", policy="session", worker="a",
+        why="least-loaded", affinity="none",
+        candidates=[Candidate("a", 0, None, {"load": 0.0}), Candidate("b", 4, "draining")],
     )  # fmt: skip
 
 
 def parts(fleet: FakeFleet, **changes: Any) -> ControlParts:
     given: dict[str, Any] = {
-        "fleet": fleet, "access": Access(), "metrics": FakeMetrics(), "journal": FakeJournal(), "explain": explain,
-        "version": "1.2.3", "policy": "session",
+        "fleet": fleet, "access": Access(), "metrics": FakeMetrics(), "journal": FakeJournal(),
+        "explain": explain, "version": "1.2.3", "policy": "session",
     }  # fmt: skip
     return ControlParts(**(given | changes))
 

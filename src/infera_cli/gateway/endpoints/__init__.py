@@ -1,0 +1,1 @@
+"""The control plane, one family of routes a file."""

@@ -38,7 +38,9 @@ def _worker_routes(router: APIRouter, parts: ControlParts) -> None:
         return JSONResponse(_change(parts, worker_id, parts.fleet.drain))
 
     @router.post(
-        "/v1/admin/workers/{worker_id:path}/restore", operation_id="restore_worker", summary="Restore a worker"
+        "/v1/admin/workers/{worker_id:path}/restore",
+        operation_id="restore_worker",
+        summary="Restore a worker",
     )
     async def restore(worker_id: str) -> JSONResponse:
         """Undo a drain."""
@@ -47,7 +49,8 @@ def _worker_routes(router: APIRouter, parts: ControlParts) -> None:
 
 def _change(parts: ControlParts, worker_id: str, act: Callable[[str], Member]) -> dict[str, Any]:
     if parts.fleet.member(worker_id) is None:
-        raise NotFound(f"There is no worker {clip(worker_id)!r}; GET /v1/workers lists them.", param="worker_id")
+        message = f"There is no worker {clip(worker_id)!r}; GET /v1/workers lists them."
+        raise NotFound(message, param="worker_id")
     member = act(worker_id)
     return {"worker_id": member.worker.id, "status": status_of(member), "outstanding": member.outstanding}
 
@@ -79,13 +82,16 @@ _EXPLAIN_SCHEMA: dict[str, Any] = {
 
 def _explain_route(router: APIRouter, parts: ControlParts) -> None:
     @router.post(
-        "/v1/admin/explain", operation_id="explain", summary="Explain a decision", openapi_extra=_EXPLAIN_SCHEMA
+        "/v1/admin/explain",
+        operation_id="explain",
+        summary="Explain a decision",
+        openapi_extra=_EXPLAIN_SCHEMA,
     )
     async def explain(request: Request) -> JSONResponse:
-        """Decide for a request and say why: every candidate, why it was dropped, its score. Nothing is sent."""
+        """Decide for a request and say why: each candidate, its score or why it was dropped. Nothing is sent."""
         ask = _decode_ask(await _read(request, parts.body_limit))
         if not is_relayed(ask.path):
-            raise RequestError(f"{clip(ask.path)} is not a relayed route, so nobody is picked for it.", param="path")
+            raise RequestError(f"{clip(ask.path)} is not relayed, so nobody is picked for it.", param="path")
         return JSONResponse(_explanation(parts.explain(ask.path, _raw_headers(ask), _raw_body(ask))))
 
 
@@ -105,7 +111,7 @@ def _decode_ask(body: bytes) -> ExplainAsk:
         return msgspec.json.decode(body, type=ExplainAsk)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(
-            'The body must be a JSON object like {"path": "/v1/chat/completions", "headers": {}, "body": {}}: '
+            'The body must be JSON like {"path": "/v1/chat/completions", "headers": {}, "body": {}}: '
             f"{clip(str(error))}."
         ) from error
 

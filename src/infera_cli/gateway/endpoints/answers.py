@@ -1,7 +1,7 @@
 """How the control plane says no: each path in its own dialect, input never echoed at length (R034, S47).
 
-OpenAI's error object everywhere, Anthropic's under `/v1/messages`, and the replica router's own under `/replicas`
-and `/health` (replica-router §1.11, §1.12).
+OpenAI's error object everywhere, Anthropic's under `/v1/messages`, and the replica router's own under
+`/replicas` and `/health` (replica-router §1.11, §1.12).
 """
 
 from __future__ import annotations

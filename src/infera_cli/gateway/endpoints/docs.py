@@ -1,4 +1,4 @@
-"""`/docs` and `/openapi.json`: one self-contained page, rendered here, that asks no other host for anything."""
+"""`/docs` and `/openapi.json`: a self-contained page, rendered here, that asks no other host for anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from infera_cli.gateway.endpoints.docs_style import CSS
@@ -22,7 +22,16 @@ _TAGS = {
     "admin": "Needs the admin token; without one configured, only callers on this machine may.",
     "metrics": "For Prometheus.",
 }
-_EXAMPLE = {"model": "my-model", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
+_HELLO = [{"role": "user", "content": "Hello"}]
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "my-model", "messages": _HELLO, "max_tokens": 32},
+    "/v1/completions": {"model": "my-model", "prompt": "Once upon a time", "max_tokens": 32},
+    "/v1/messages": {"model": "my-model", "messages": _HELLO, "max_tokens": 32},
+    "/v1/messages/count_tokens": {"model": "my-model", "messages": _HELLO},
+    "/v1/responses": {"model": "my-model", "input": "Hello"},
+    "/v1/embeddings": {"model": "my-model", "input": ["Hello"]},
+    "/tokenize": {"model": "my-model", "prompt": "Hello"},
+}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 
 
@@ -39,9 +48,10 @@ def install(app: FastAPI) -> None:
     app.openapi = schema  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
+    async def docs(request: Request) -> Response:
+        base = str(request.base_url).rstrip("/")
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-        return Response(page(app.openapi()), media_type="text/html", headers=headers)
+        return Response(page(app.openapi(), base), media_type="text/html", headers=headers)
 
 
 def full_schema(app: FastAPI) -> dict[str, Any]:
@@ -77,22 +87,22 @@ def _relayed(path: str, summary: str) -> dict[str, Any]:
             "504": {"description": "The worker did not answer in time"},
         },
     }
-    if path == "/v1/chat/completions":
-        operation["requestBody"] = {"content": {"application/json": {"example": _EXAMPLE}}}
+    if path in _EXAMPLES:
+        operation["requestBody"] = {"content": {"application/json": {"example": _EXAMPLES[path]}}}
     return operation
 
 
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────────
-def page(schema: dict[str, Any]) -> str:
-    """The schema as HTML: a section a tag, a folding block a route."""
+def page(schema: dict[str, Any], base: str) -> str:
+    """The schema as HTML: a section a tag, a folding block a route; `base` is this server's own address."""
     info = schema["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}"
-    sections = "".join(_section(tag["name"], tag["description"], schema) for tag in schema["tags"])
+    sections = "".join(_section(tag["name"], tag["description"], schema, base) for tag in schema["tags"])
     links = "".join(f'<a href="#{escape(tag["name"])}">{escape(tag["name"])}</a>' for tag in schema["tags"])
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head><body>'
-        f"<header><h1>{title}</h1><p>{escape(info['description'])}</p><nav>{links}"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{CSS}</style></head><body><header><h1>{title}</h1><p>{escape(info['description'])}</p><nav>{links}"
         f'<a href="/openapi.json">openapi.json</a></nav></header><main>{sections}</main></body></html>'
     )
 
@@ -104,20 +114,20 @@ def _operations(tag: str, schema: dict[str, Any]) -> Iterator[tuple[str, str, di
                 yield method, path, operation
 
 
-def _section(tag: str, description: str, schema: dict[str, Any]) -> str:
-    blocks = "".join(_block(*found) for found in _operations(tag, schema))
+def _section(tag: str, description: str, schema: dict[str, Any], base: str) -> str:
+    blocks = "".join(_block(base, *found) for found in _operations(tag, schema))
     return (
         f'<section id="{escape(tag)}"><h2>{escape(tag)}</h2><p>{escape(description)}</p>{blocks}</section>'
     )
 
 
-def _block(method: str, path: str, operation: dict[str, Any]) -> str:
+def _block(base: str, method: str, path: str, operation: dict[str, Any]) -> str:
     return (
         f'<details><summary><b class="{method}">{method.upper()}</b><code>{escape(path)}</code>'
         f"<span>{escape(operation['summary'])}</span></summary><div>"
         f"{_paragraph(operation.get('description', ''))}{_parameters(operation.get('parameters', []))}"
         f"{_responses(operation['responses'])}<h3>Try it</h3>"
-        f"<pre>{escape(curl(method, path, operation))}</pre></div></details>"
+        f"<pre>{escape(curl(method, base + path, operation))}</pre></div></details>"
     )
 
 
@@ -142,9 +152,9 @@ def _responses(responses: dict[str, Any]) -> str:
     return f"<h3>Answers</h3><table>{rows}</table>"
 
 
-def curl(method: str, path: str, operation: dict[str, Any]) -> str:
-    """A command line that calls the route on the default port."""
-    parts = ["curl", f"http://127.0.0.1:8000{path}"]
+def curl(method: str, url: str, operation: dict[str, Any]) -> str:
+    """A command line that calls the route."""
+    parts = ["curl", url]
     if method != "get":
         parts.insert(1, f"-X {method.upper()}")
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")

@@ -7,7 +7,8 @@ CSS = """
 @media (prefers-color-scheme:dark){:root{--ink:#e2e6ea;--soft:#9aa4ae;--line:#343b43;--paper:#14181c;
 --tint:#1d2329;--get:#4cc79b;--post:#7fb0ff}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+body{margin:0;background:var(--paper);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 header,main{max-width:56rem;margin:0 auto;padding:0 1.25rem}
 header{padding-top:2rem}
 h1{font-size:1.6rem;margin:0}
@@ -27,5 +28,6 @@ details>div{padding:.2rem .8rem .8rem;border-top:1px solid var(--line)}
 table{border-collapse:collapse;width:100%}
 td{padding:.2rem .8rem .2rem 0;vertical-align:top}
 td:first-child{white-space:nowrap;width:1%}
-pre{background:var(--tint);padding:.6rem .8rem;border-radius:4px;overflow-x:auto;margin:0}
+pre{background:var(--tint);padding:.6rem .8rem;border-radius:4px;overflow-x:auto;margin:0;
+white-space:pre-wrap;overflow-wrap:anywhere}
 """

@@ -1,4 +1,4 @@
-"""`/health`, `/livez`, `/readyz`: no key, no upstream call, whatever the load (rulings 3; replica-router §1.12).
+"""`/health`, `/livez`, `/readyz`: no key and no upstream call (rulings 3; replica-router §1.12).
 
 A worker counts as long as it is ready and not draining; an open breaker or a stale source never changes a
 status, both are shown.
@@ -62,7 +62,7 @@ def readiness(parts: ControlParts) -> str:
 
 
 def health_body(parts: ControlParts) -> dict[str, Any]:
-    """The body of `/health`: the keys of replica-router §1.12, `active_workers` of infera-wire §3.2, and more."""
+    """The body of `/health`: the keys of replica-router §1.12, `active_workers` of infera-wire §3.2, more."""
     members = parts.fleet.members()
     available = sum(map(is_available, members))
     fine = available > 0 or parts.source_kind == "discovery"

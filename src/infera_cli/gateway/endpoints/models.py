@@ -1,4 +1,4 @@
-"""`/v1/models`: what the fleet serves, from memory; no worker is asked while a client waits (rulings 9; R032, B22)."""
+"""`/v1/models`: what the fleet serves, from memory; no worker is asked meanwhile (rulings 9; R032, B22)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def routes(parts: ControlParts) -> APIRouter:
                 return JSONResponse(card)
         served = ", ".join(str(card["id"]) for card in known) or "none yet"
         raise ModelNotFound(
-            f"The model {clip(model)!r} is not served here; served: {served}.", param="model", code="model_not_found"
+            f"The model {clip(model)!r} is not served here; served: {served}.",
+            param="model",
+            code="model_not_found",
         )
 
     return router

@@ -12,7 +12,7 @@ from infera_cli.gateway.ports import Fleet
 from infera_cli.routing.types import Candidate
 
 SourceKind = Literal["files", "discovery"]
-"""files: replica files, `--worker`, `--sim`, `--config`; discovery: workers register themselves (rulings 3)."""
+"""files: replica files, `--worker`, `--sim`, `--config`; discovery: workers register (rulings 3)."""
 
 
 class Exposition(Protocol):
@@ -34,7 +34,7 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A decision that nobody acted on. `worker` is None when nothing would serve; `error` is then the sentence."""
+    """A decision that nobody acted on. `worker` is None when nothing would serve; `error` says why."""
 
     model: str | None
     session: str | None
@@ -49,12 +49,13 @@ class Explanation:
 class Explain(Protocol):
     """Decides for a request as it would have come in, and sends nothing."""
 
-    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation: ...
+    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
+        """`headers` have lower-case names; `body` is as a client would send it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """How many replicas the router launched, may launch at most, and which slots are free (replica-router §1.12)."""
+    """Replicas the router launched, may launch at most, and the free slots (replica-router §1.12)."""
 
     owned: int = 0
     ceiling: int = 0
@@ -63,7 +64,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """One place that workers come from: what is wrong with it, if anything. `stale`: the last view is kept."""
+    """A place that workers come from, and what is wrong with it. `stale`: the last view is kept."""
 
     name: str
     stale: bool = False

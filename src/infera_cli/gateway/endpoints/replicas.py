@@ -1,4 +1,4 @@
-"""`GET /replicas`: the fleet in the replica router's words, and the capacity left (replica-router §1.12; B23)."""
+"""`GET /replicas`: the fleet in the replica router's words, and its capacity (replica-router §1.12; B23)."""
 
 from __future__ import annotations
 
