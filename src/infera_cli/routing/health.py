@@ -52,11 +52,15 @@ READINESS: dict[tuple[str, str], Ready] = {
 
 
 class Readiness:
-    """Two strikes out, one success in (replica-router §1.7). Draining is another matter, and not here."""
+    """Two strikes out, one success in (replica-router §1.7). Draining is another matter, and not here.
 
-    __slots__ = ("state",)
+    `failures` counts failed probes in a row, for people to read; the table does the deciding.
+    """
+
+    __slots__ = ("failures", "state")
 
     def __init__(self, *, ready: bool) -> None:
+        self.failures = 0
         self.state: Ready = "ready" if ready else "loading"
 
     @property
@@ -70,13 +74,17 @@ class Readiness:
         if after is None:
             raise IllegalMove(f"A worker that is {self.state} cannot take the sign {sign}.")
         before, self.state = self.ready, after
+        if sign == "probe_failed":
+            self.failures += 1
+        elif after == "ready":
+            self.failures = 0
         return self.ready is not before
 
 
 # ── breaker ──────────────────────────────────────────────────────────────────────────────────────────
 BreakerState = Literal["closed", "open", "half_open"]
 Push = Literal["success", "fault", "trip", "neutral", "elapse", "claim"]
-"""trip: the fault that reaches the threshold; elapse: the cooldown is over; claim: the trial was given out."""
+"""trip: the fault that reaches the threshold; elapse: the cooldown is over; claim: the trial is given out."""
 
 BREAKER: dict[tuple[str, str], BreakerState] = {
     ("closed", "success"): "closed",
@@ -96,8 +104,8 @@ BREAKER: dict[tuple[str, str], BreakerState] = {
 
 @dataclass(frozen=True, slots=True)
 class BreakerRules:
-    """The numbers of a breaker: faults in a row until it opens (0: never), then seconds: the first cooldown,
-    the longest one after doublings, and how long a trial that was given out may stay unanswered."""
+    """The numbers of a breaker: faults in a row until it opens (0: never), then seconds: the first
+    cooldown, the longest one after doublings, and how long a trial may stay unanswered."""
 
     threshold: int = 3
     cooldown: float = 5.0
@@ -120,6 +128,11 @@ class Breaker:
         self.state: BreakerState = "closed"
         self.trips = 0
         self.changes_at = inf
+
+    @property
+    def stand(self) -> tuple[BreakerState, float]:
+        """All that `allows` depends on, to see whether something changed."""
+        return self.state, self.changes_at
 
     @property
     def calm(self) -> bool:
