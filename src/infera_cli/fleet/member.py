@@ -85,7 +85,7 @@ class Member:
         return self.circuit.state
 
     @property
-    def circuittrips(self) -> int:
+    def breaker_trips(self) -> int:
         """How often the breaker opened."""
         return self.circuit.trips
 
