@@ -89,6 +89,7 @@ class EngineModel:
         self._token_ns = _NS / profile.prefill_rate if profile.prefill_rate else 0.0
         self._step_ns = round(profile.step_ms * 1e6)
         self._sequence_ns = round(profile.sequence_ms * 1e6)
+        self._here: dict[str, Seat] = {}
         self._waiting: deque[Seat] = deque()
         self._running: dict[str, Seat] = {}                    # in order of admission
         self._prefilling: list[Seat] = []
@@ -146,7 +147,7 @@ class EngineModel:
             raise ValueError("a request has at least one prompt token and one output token")
         if prompt + output > self.profile.tokens:
             raise ValueError(f"{prompt + output} tokens do not fit into a KV cache of {self.profile.tokens}")
-        if request in self._running or any(seat.id == request for seat in self._waiting):
+        if request in self._here:
             raise ValueError(f"request {request!r} is already here")
         at = round(now * _NS)
         self._run(at, eager=False)
@@ -154,7 +155,8 @@ class EngineModel:
             self._clock = max(self._clock, at)
         self._order += 1
         self._fresh = True
-        self._waiting.append(Seat(request, self._order, prompt, output, chain, watched))
+        seat = self._here[request] = Seat(request, self._order, prompt, output, chain, watched)
+        self._waiting.append(seat)
 
     def advance(self, now: float) -> list[Happening]:
         """All that happened until `now`, in order; times before the last call change nothing."""
@@ -167,14 +169,13 @@ class EngineModel:
     def abort(self, request: str, now: float) -> int | None:
         """Drop a request at once; returns the tokens it had generated, None when it is not here (any more)."""
         self._run(round(now * _NS), eager=False)
-        seat = self._running.get(request)
+        seat = self._here.pop(request, None)
         if seat is None:
-            seat = next((waiting for waiting in self._waiting if waiting.id == request), None)
-            if seat is None:
-                return None
-            self._waiting.remove(seat)
-        else:
+            return None
+        if request in self._running:
             self._leave(seat)
+        else:
+            self._waiting.remove(seat)
         self._fresh = True
         self.counters.aborted += 1
         return seat.generated(self._steps)
@@ -310,6 +311,7 @@ class EngineModel:
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────────
     def _finish(self, seat: Seat) -> None:
         self._leave(seat)
+        del self._here[seat.id]
         self.counters.finished += 1
         self._report("finished", seat, seat.output)
 

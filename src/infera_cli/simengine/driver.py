@@ -1,0 +1,58 @@
+"""Lets the pure engine live in real time: one timer, and a listener for each sequence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from infera_cli.simulator.engine import EngineModel, Happening
+
+Listener = Callable[[Happening], None]
+
+
+class Driver:
+    """Submits and aborts at the loop's time, and hands happenings to whoever asked."""
+
+    def __init__(self, engine: EngineModel) -> None:
+        self.engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._listeners: dict[str, Listener] = {}
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
+
+    @property
+    def active(self) -> int:
+        """Sequences that somebody listens to."""
+        return len(self._listeners)
+
+    def submit(self, sequence: str, prompt: int, output: int, chain: Sequence[int], listener: Listener, *,
+               watched: bool) -> None:
+        """As EngineModel.submit, now; `listener` hears of everything until "finished"."""
+        self.engine.submit(sequence, prompt, output, chain, self._loop.time(), watched=watched)
+        self._listeners[sequence] = listener
+        self._wake_at(self._loop.time())
+
+    def abort(self, sequence: str) -> None:
+        """Drop a sequence; its listener hears nothing more."""
+        if self._listeners.pop(sequence, None) is not None:
+            self.engine.abort(sequence, self._loop.time())
+
+    def _turn(self) -> None:
+        self._timer = None
+        for happening in self.engine.advance(self._loop.time()):
+            finished = happening.kind == "finished"
+            listener = self._listeners.pop(happening.id, None) if finished else self._listeners.get(happening.id)
+            if listener is not None:
+                listener(happening)
+        due = self.engine.next_event_time()
+        if due is not None:
+            self._wake_at(due)
+
+    def _wake_at(self, due: float) -> None:
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        wait = due - self._loop.time()
+        self._timer = self._loop.call_later(wait, self._turn) if wait > 0 else self._loop.call_soon(self._turn)
