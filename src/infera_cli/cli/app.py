@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ class Root(LazyGroup):
 
     table = {  # noqa: RUF012 - a constant of the class
         "demo": Row("demo", _RUN, "Simulated engines, a router and some traffic; needs nothing."),
-        "serve": Row("serve", _RUN, "Serve one OpenAI- and Anthropic-compatible address in front of engines."),
+        "serve": Row("serve", _RUN, "One OpenAI- and Anthropic-compatible address in front of engines."),
         "workers": Row("workers", _LOOK, "List the workers of a running server, drain and restore them."),
         "requests": Row("requests", _LOOK, "Show what happened to the last requests."),
         "explain": Row("explain", _LOOK, "Show where a request would go, and why."),
@@ -37,7 +38,7 @@ app = typer.Typer(cls=Root, rich_markup_mode=None, pretty_exceptions_enable=Fals
                   epilog="Start with `infera demo`. `infera COMMAND --help` says more about each.")
 
 
-def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it
+def _version(value: bool) -> None:
     if value:
         console.data(f"infera {__version__}")
         raise typer.Exit
@@ -59,8 +60,8 @@ def root(
 def command() -> Any:
     """The whole command line as one object.
 
-    Typer's own two completion options are left out: they guess the shell from the parent process, which fails in
-    containers (R185); `infera completion SHELL` takes their place.
+    Typer's own two completion options are left out: they guess the shell from the parent process, which fails
+    in containers (R185); `infera completion SHELL` takes their place.
     """
     group = typer.main.get_command(app)
     group.params = [p for p in group.params if p.name not in ("install_completion", "show_completion")]
@@ -96,10 +97,11 @@ def _usage(fault: TyperException) -> int:
 
 
 def _sentence(fault: TyperException) -> str:
-    text = fault.message.rstrip(".")
     possible = getattr(fault, "possibilities", None)
     if possible:
-        return f"{_lower(text)}; did you mean {sorted(possible)[0]}?"
+        wanted = getattr(fault, "option_name", "")
+        near = max(sorted(possible), key=lambda name: difflib.SequenceMatcher(None, wanted, name).ratio())
+        return f"{_lower(fault.message.rstrip('.'))}; did you mean {near}?"
     context = getattr(fault, "ctx", None)
     text = _lower(fault.format_message().rstrip("."))
     return f"{text}; see `{context.command_path} --help`" if context and ";" not in text else text

@@ -60,11 +60,11 @@ class LazyGroup(PlainGroup):
 
     table: ClassVar[dict[str, Row]] = {}
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
+    def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the table."""
         return list(self.table)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, imported now; None for an unknown name."""
         row = self.table.get(cmd_name)
         if row is None:
@@ -74,7 +74,7 @@ class LazyGroup(PlainGroup):
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write names and lines by heading, without importing anything."""
         for panel in dict.fromkeys(row.panel for row in self.table.values()):
             with formatter.section(panel):
@@ -82,10 +82,11 @@ class LazyGroup(PlainGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Complete names from the table; options as usual."""
-        from typer._click.shell_completion import CompletionItem  # noqa: PLC0415, PLC2701 - only while completing
+        from typer._click.shell_completion import CompletionItem
 
-        found = [CompletionItem(n, help=row.help) for n, row in self.table.items() if n.startswith(incomplete)]
-        return found if not incomplete.startswith("-") else TyperCommand.shell_complete(self, ctx, incomplete)
+        if incomplete.startswith("-"):
+            return TyperCommand.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(n, help=row.help) for n, row in self.table.items() if n.startswith(incomplete)]
 
 
 def noun(text: str) -> typer.Typer:

@@ -15,7 +15,9 @@ from infera_cli.config.later import LATER, SWITCHES, refuse
 Command = Callable[..., Any]
 
 
-def settings_of(model: type, *, leave_out: Iterable[str] = (), later: bool = False) -> Callable[[Command], Command]:
+def settings_of(
+    model: type, *, leave_out: Iterable[str] = (), later: bool = False
+) -> Callable[[Command], Command]:
     """Give a command one option per setting of `model`; it gets what was typed as its first argument, a dict.
 
     The command's own further parameters stay options of their own. With `later`, flags that this version does
@@ -30,7 +32,8 @@ def settings_of(model: type, *, leave_out: Iterable[str] = (), later: bool = Fal
 
         def call(**given: Any) -> Any:
             typed = {row.name: given.pop(row.name) for row in rows}
-            return command(typed, **{name: value for name, value in given.items() if not name.startswith("later_")})
+            own_values = {name: value for name, value in given.items() if not name.startswith("later_")}
+            return command(typed, **own_values)
 
         call.__doc__ = command.__doc__
         call.__name__ = command.__name__
@@ -46,8 +49,9 @@ def _parameter(row: Setting) -> inspect.Parameter:
     option = typer.Option(
         None, *_flags(row), metavar=row.kind.metavar or None, help=_help(row), rich_help_panel=row.group,
         show_default=False, autocompletion=_completion(row))
-    annotation: Any = bool | None if isinstance(row.kind, Switch) else list[str] | None if row.kind.many else str | None
-    return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation)
+    annotation: Any = bool if isinstance(row.kind, Switch) else list[str] if row.kind.many else str
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(row.name, keyword, default=option, annotation=annotation | None)
 
 
 def _flags(row: Setting) -> list[str]:

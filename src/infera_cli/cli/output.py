@@ -29,7 +29,8 @@ class Column:
 
 
 def show(
-    noun: str, items: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, key: str, output: str, as_json: bool
+    noun: str, items: Sequence[Mapping[str, Any]], columns: Sequence[Column], *,
+    key: str, output: str, as_json: bool,
 ) -> None:
     """Print a listing. `noun` names the JSON array, `key` the field that `-o name` prints."""
     output = "json" if as_json else output
@@ -42,6 +43,7 @@ def show(
             console.data(str(item[key]))
     elif items:
         kept = [column for column in columns if output == "wide" or not column.wide]
-        console.table([column.head for column in kept], [[column.cell(item) for column in kept] for item in items])
+        rows = [[column.cell(item) for column in kept] for item in items]
+        console.table([column.head for column in kept], rows)
     else:
         console.say(f"no {noun}")

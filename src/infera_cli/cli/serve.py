@@ -13,7 +13,10 @@ from infera_cli.config.settings import ServeSettings
 
 app = verb()
 
-WARNED = {"admin_token": "--admin-token-file or INFERA_ADMIN_TOKEN", "api_key": "--api-key-file or INFERA_API_KEY"}
+WARNED = {
+    "admin_token": "--admin-token-file or INFERA_ADMIN_TOKEN",
+    "api_key": "--api-key-file or INFERA_API_KEY",
+}
 
 
 @app.command(cls=PlainCommand)
@@ -26,13 +29,13 @@ def serve(typed: dict[str, Any]) -> int:
     infera serve --replicas replicas.json --port 8000
     infera serve --sim 3
 
-    Each setting comes from its flag, else its variable, else [serve] in ./infera.toml, else [serve] in the user's
-    config.toml. SIGHUP reads the replica file again, SIGTERM and Ctrl-C stop in order.
+    Each setting comes from its flag, else its variable, else [serve] in ./infera.toml, else [serve] in the
+    user's config.toml. SIGHUP reads the replica file again, SIGTERM and Ctrl-C stop in order.
     """
     loaded = load_serve(typed, os.environ)
     for name, better in WARNED.items():
         if loaded.origins[name].layer == "flag":
             console.warn(f"--{name.replace('_', '-')} is visible in the process list; use {better}")
-    from infera_cli import wiring  # noqa: PLC0415 - heavy; only when serving
+    from infera_cli import wiring
 
     return wiring.run(loaded.settings, console.data)
