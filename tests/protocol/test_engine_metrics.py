@@ -84,7 +84,8 @@ def test_tensor_parallel_ranks_do_not_add_up() -> None:
 @pytest.mark.parametrize("page", [
     b"", b"\xff\xfe\x00", b"<html>not metrics</html>", b"vllm:num_requests_running",
     b"vllm:num_requests_running{", b"vllm:num_requests_running{a=} 1x\n", b"vllm:num_requests_running NaN\n",
-    b"vllm:num_requests_running +Inf\n", b"vllm:num_requests_running -1\n", b'vllm:cache_config_info{block_size="None"} 1.0\n',
+    b"vllm:num_requests_running +Inf\n", b"vllm:num_requests_running -1\n",
+    b'vllm:cache_config_info{block_size="None"} 1.0\n',
     b"xvllm:num_requests_running 1\n",
 ])
 def test_garbage_says_nothing(page: bytes) -> None:

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from infera_cli.protocol.address import bare_host, dial_key, path_prefix
 from infera_cli.protocol.place import Place, listed, shown, unknown_keys
@@ -28,7 +28,7 @@ class ReplicaEntry:
     name: str
     host: str
     port: int
-    scheme: str = "http"
+    scheme: Literal["http", "https"] = "http"
     models: tuple[str, ...] = ()
     address: str | None = None
     api_key_file: str | None = None

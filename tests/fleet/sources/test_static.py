@@ -35,7 +35,8 @@ def test_b19_an_ipv6_worker_is_read() -> None:
     ("ftp://node0", "begin with http://"), ("http:node0", "begin with http://"), ("http://", "begin with http://"),
     ("http://:8001", "host is empty"), ("http://node0:99999", "out of range"), ("http://node0:0", "port 0"),
     ("http://node0:eight", "eight"), ("http://node0:", "port is missing"), ("http://[::1", "IPv6"),
-    ("http://no de:80", "white space"), ("http://node0/a|b", "path"), ("http://a_|:1", "host"), ("http://node0:80?x=1", "no query"),
+    ("http://no de:80", "white space"), ("http://node0/a|b", "path"), ("http://a_|:1", "host"),
+    ("http://node0:80?x=1", "no query"),
     ("http://node0:80/#x", "no fragment"), ("http://node0:80/?", "no query"),
     ("http://node0:80/v1", "leave it out"), ("http://node0\n:80", "control"), ("http://::1:80", "--worker"),
 ])
