@@ -24,8 +24,8 @@ class PinBook(PinTable, Protocol):
 
     def __len__(self) -> int: ...
 
-    def pin(self, session: str, worker_id: str, now: float) -> None:
-        """Pin `session` to the worker."""
+    def pin(self, session: str, worker_id: str, now: float, *, held: bool) -> None:
+        """Pin `session` to the worker, `held` until a touch."""
 
     def touch(self, session: str, worker_id: str, now: float) -> None:
         """Refresh the pin if it still names the worker."""
@@ -124,7 +124,7 @@ class Registry:
             self._claim_trial(worker, now)
         if not decision.pin or session is None:
             return self._ledger.reserve(worker)
-        self._pins.pin(session, worker.id, now)
+        self._pins.pin(session, worker.id, now, held=True)
         return self._ledger.reserve(worker, session, self._pins)
 
     def score(self, worker: Worker, score: Score, now: float) -> None:

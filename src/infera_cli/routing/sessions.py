@@ -12,10 +12,11 @@ PINS_KEPT = 100_000
 
 
 class Pins:
-    """Session → (worker id, time last seen), least recently used first. Times are seconds, never going back.
+    """Session → (worker id, time last seen, open requests), least recently used first.
 
-    A pin is expired when it was not used for *more* than `ttl`; exactly `ttl` is alive. Expired pins that
-    nobody swept yet still count in `len`.
+    Times are seconds, never going back. A pin is expired when it was not used for *more* than `ttl`; exactly
+    `ttl` is alive, and an open request is use all along (B31, R070). Expired pins that nobody swept yet still
+    count in `len`.
     """
 
     __slots__ = ("_pins", "cap", "ttl")
@@ -23,7 +24,7 @@ class Pins:
     def __init__(self, ttl: float, cap: int = PINS_KEPT) -> None:
         self.ttl = ttl
         self.cap = cap
-        self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._pins: OrderedDict[str, tuple[str, float, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -31,26 +32,28 @@ class Pins:
     def find(self, session: str, now: float) -> str | None:
         """Id of the worker that `session` is pinned to, None when unknown or expired; changes nothing."""
         pin = self._pins.get(session)
-        if pin is None or now - pin[1] > self.ttl:
+        if pin is None or (now - pin[1] > self.ttl and not pin[2]):
             return None
         return pin[0]
 
-    def pin(self, session: str, worker_id: str, now: float) -> None:
-        """Pin `session` to `worker_id`, as the most recently used.
+    def pin(self, session: str, worker_id: str, now: float, *, held: bool = False) -> None:
+        """Pin `session` to `worker_id`, as the most recently used; `held` until a `touch` ends the request.
 
         Over the cap, expired pins go first, then the least recently used.
         """
         pins = self._pins
-        pins[session] = (worker_id, now)
+        before = pins.get(session)
+        held_already = before[2] if before is not None and before[0] == worker_id else 0
+        pins[session] = (worker_id, now, held_already + held)
         pins.move_to_end(session)
         if len(pins) > self.cap:
             self._shrink(now)
 
     def touch(self, session: str, worker_id: str, now: float) -> None:
-        """Refresh the pin if it still names `worker_id`; a pin that moved on, or is gone, stays as it is."""
+        """A request ended: refresh the pin if it still names `worker_id`, else leave all as it is."""
         pin = self._pins.get(session)
         if pin is not None and pin[0] == worker_id:
-            self._pins[session] = (worker_id, now)
+            self._pins[session] = (worker_id, now, pin[2] - 1 if pin[2] else 0)
             self._pins.move_to_end(session)
 
     def drop_worker(self, worker_id: str) -> int:
@@ -64,9 +67,15 @@ class Pins:
         """Forget expired pins; returns how many."""
         pins = self._pins
         gone = 0
-        while pins and now - pins[next(iter(pins))][1] > self.ttl:
-            pins.popitem(last=False)
-            gone += 1
+        while pins:
+            session, (worker_id, seen, held) = next(iter(pins.items()))
+            if now - seen <= self.ttl:
+                break
+            del pins[session]
+            if held:
+                pins[session] = (worker_id, now, held)  # in use now, so the last to go
+            else:
+                gone += 1
         return gone
 
     def _shrink(self, now: float) -> None:
