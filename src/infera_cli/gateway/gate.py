@@ -95,10 +95,17 @@ class Gate:
         return self._epoch + moment
 
     def worker_left(self, worker: Worker) -> None:
-        """A worker is gone: requests that wait for its first byte move on, its idle connections close."""
+        """A worker is gone for good: what waits for its first byte moves on (R110)."""
         for relay in list(self.inside):
             relay.worker_left(worker)
-        self.upstream.forget(worker)
+
+    def forget_absent(self) -> None:
+        """Drop the connections of workers that are no longer in the fleet; busy ones finish (R151)."""
+        fleet = self.dispatcher.fleet
+        for worker in self.upstream.workers:
+            member = fleet.member(worker.id)
+            if member is None or member.worker is not worker:
+                self.upstream.forget(worker)
 
     # ── dialects ─────────────────────────────────────────────────────────────────────────────────────
     def error_body(self, target: bytes, error: InferaError) -> bytes:

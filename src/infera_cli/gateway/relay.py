@@ -241,13 +241,17 @@ class Relay:
                 self._score(Score.SUCCESS)
         if not done:
             answer.data(pieces, False)
-        elif answer.streamed and self.gate.ending(self.target, answer, pieces) == "cut":
-            answer.data(pieces, False)
+            return
+        ending = self.gate.ending(self.target, answer, pieces) if answer.streamed and answer.status < 400 else "done"
+        answer.data(pieces, ending != "cut")
+        if ending == "cut":
             self._break_off("The worker ended the stream before the answer was complete.")
+            return
+        self._score(Score.SUCCESS if answer.status < 400 else Score.NEUTRAL)
+        if answer.status >= 400:
+            self._end("done", "5xx" if answer.status >= 500 else "4xx")
         else:
-            answer.data(pieces, True)
-            self._score(Score.SUCCESS if answer.status < 400 else Score.NEUTRAL)
-            self._end("done", self._outcome())
+            self._end("done", "ok" if ending == "done" else "broken")
 
     def on_broken(self, connection: Connection, detail: str) -> None:
         """The connection ended before the answer was complete."""
@@ -263,14 +267,6 @@ class Relay:
             self._send_on(None)
         else:
             self._failed(worker, Score.FAULT, "broken", detail)
-
-    def _outcome(self) -> Outcome:
-        status = self.answer.status
-        if status >= 400:
-            return "5xx" if status >= 500 else "4xx"
-        if self.answer.streamed and self.gate.ending(self.target, self.answer, []) != "done":
-            return "broken"
-        return "ok"
 
     def _break_off(self, message: str) -> None:
         error = BrokenStream(message)

@@ -8,7 +8,7 @@ EVENT_STREAM = b"text/event-stream"
 _BOUNDARIES = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]+)"')
 _ERROR = re.compile(rb'(?:^|\n)(?:event:\s*error\s*[\r\n]|data:\s*\{\s*"error"\s*:\s*[{"])')
-_DONE = re.compile(rb"(?:^|\n)data:\s*\[DONE\]\s*$")
+_BAD_REASONS = (b'"abort"', b'"cancelled"', b'"error"')
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -24,16 +24,19 @@ def openai_ending(tail: bytes) -> str:
     `done`: a finish reason or `[DONE]` is there; `aborted`: the engine itself says abort, cancelled or error, or
     sent an error in the stream; `cut`: it just stopped (rulings 11; R010, R109; engines.md §1.4).
     """
-    if _ERROR.search(tail):
+    # Nearly every stream ends with [DONE] and holds none of these words, and looking for words is cheap.
+    if any(word in tail for word in _BAD_REASONS) and _went_bad(tail):
         return "aborted"
+    return "done" if tail.rstrip().endswith(b"[DONE]") or _FINISHED.search(tail) else "cut"
+
+
+def _went_bad(tail: bytes) -> bool:
     reasons: list[bytes] = _FINISHED.findall(tail)
-    if any(reason in {b"abort", b"cancelled", b"error"} for reason in reasons):
-        return "aborted"
-    return "done" if reasons or _DONE.search(tail) else "cut"
+    return _ERROR.search(tail) is not None or any(b'"%b"' % reason in _BAD_REASONS for reason in reasons)
 
 
 def anthropic_ending(tail: bytes) -> str:
     """The same for a Messages stream: `message_stop` closes it, an error event breaks it."""
-    if _ERROR.search(tail):
+    if b'"error"' in tail and _ERROR.search(tail):
         return "aborted"
     return "done" if b'"message_stop"' in tail else "cut"

@@ -268,6 +268,11 @@ class Client:
         """Every pool there is."""
         return list(self._pools.values())
 
+    @property
+    def workers(self) -> list[Worker]:
+        """Every worker that has a pool."""
+        return list(self._pools)
+
     def pool(self, worker: Worker) -> Pool:
         """The pool of that worker, made at first use."""
         pool = self._pools.get(worker)
