@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -272,6 +273,15 @@ async def test_an_unforeseen_fault_does_not_end_the_probing(
     await w.time.advance(10.0)
     assert len(w.workers.times("w0")) == 4
     assert "an unforeseen way" in caplog.text
+
+
+async def test_b40_a_limit_of_this_machine_is_no_strike(world: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """A router without free descriptors does not empty its own pool."""
+    w = world(1)
+    w.workers.health["w0"] = Answer(error=OSError(errno.EMFILE, "Too many open files"))
+    await w.time.advance(30.0)
+    assert w.member().ready
+    assert "for want of resources here" in caplog.text
 
 
 async def test_expired_pins_are_swept_each_cycle(world: Start) -> None:

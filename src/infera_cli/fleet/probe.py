@@ -7,6 +7,7 @@ costs no tokens (R107). What a failed probe means is the registry's to know.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,8 @@ from infera_cli.routing.types import WorkerSpec
 log = logging.getLogger("infera.fleet")
 
 _GOLDEN = 0.6180339887498949
+_OUR_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL}
+"""This machine could not open a connection, which says nothing about the worker (replica-router §1.7)."""
 
 
 class Reply(Protocol):
@@ -152,6 +155,8 @@ class Prober:
             gap = self._interval
             try:
                 await self._round(watch)
+            except OSError as error:
+                log.warning("%s could not be probed, for want of resources here: %s", member.id, error)
             except Exception:  # one bad cycle must not end the poller (replica-router §1.7)
                 log.exception("a probe of %s failed in an unforeseen way; going on", member.id)
             await self._sleep(max(0.0, due - self._clock()))
@@ -180,6 +185,8 @@ class Prober:
         try:
             reply = await self._fetch(member.spec, "/health", timeout=self._timeout)
         except OSError as error:
+            if error.errno in _OUR_LIMITS:
+                raise
             return self._words(error)
         return None if reply.status == 200 else f"/health answered {reply.status}"
 
