@@ -1,0 +1,98 @@
+"""One line a relayed request, formatted and written a batch at a time, off the request's way (R182).
+
+Ids are written only if they are sound; bodies, credentials and query strings never.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, TextIO
+
+from infera_cli.events import RequestDone
+from infera_cli.telemetry.logs import LogFormat, cut, escaped, json_line, stamp
+from infera_cli.telemetry.recorder import Batch
+
+LOGGER = "infera.access"
+
+_is_sound = re.compile(r"[A-Za-z0-9._:-]{1,128}").fullmatch
+_FREE_TEXT_LIMIT = 200
+
+
+class AccessLog:
+    """Writes batches to `stream` (standard error), each in one write."""
+
+    def __init__(self, form: LogFormat = "text", stream: TextIO | None = None) -> None:
+        self._line = json_access_line if form == "json" else access_line
+        self._stream = stream or sys.stderr
+
+    def add(self, batch: Batch) -> None:
+        """Write a line for each request."""
+        line = self._line
+        self._stream.write("".join([line(done) for done in batch]))
+        self._stream.flush()
+
+
+def access_line(done: RequestDone) -> str:
+    """`INFO infera.access: 200 ok POST /v1/… worker=… why=… …`, with its newline."""
+    line = (
+        f"INFO {LOGGER}: {done.status} {done.outcome} POST {done.path[:_FREE_TEXT_LIMIT]} "
+        f"id={_sound(done.id)} session={_sound(done.session)} "
+        f"model={_short(done.model)} worker={_short(done.worker)} "
+        f"why={done.why or '-'} retries={done.retries} queue={_ms(done.received)} "
+        f"pick={_ms(_less(done.picked, done.received))} first={_ms(done.first_byte)} total={_ms(done.total)} "
+        f"in={done.bytes_in} out={done.bytes_out} chunks={done.chunks} peer={done.peer}"
+    )
+    if done.error is not None:
+        line += f' error="{done.error[:_FREE_TEXT_LIMIT]}"'
+    if not line.isprintable():
+        line = escaped(line)
+    return (line if len(line) < 500 else cut(line)) + "\n"
+
+
+def json_access_line(done: RequestDone) -> str:
+    """The same as a JSON object; durations in seconds."""
+    members: dict[str, Any] = {
+        "time": stamp(done.started + done.total),
+        "level": "INFO",
+        "logger": LOGGER,
+        "status": done.status,
+        "outcome": done.outcome,
+        "path": _clean(done.path),
+        "id": _sound(done.id),
+        "session": _sound(done.session),
+        "model": _clean(done.model),
+        "worker": _clean(done.worker),
+        "why": done.why,
+        "retries": done.retries,
+        "queue": done.received,
+        "pick": _less(done.picked, done.received),
+        "first_byte": done.first_byte,
+        "total": done.total,
+        "bytes_in": done.bytes_in,
+        "bytes_out": done.bytes_out,
+        "chunks": done.chunks,
+        "peer": done.peer,
+        "error": _clean(done.error),
+    }
+    return json_line(members) + "\n"
+
+
+def _sound(name: str | None) -> str:
+    return name if name is not None and _is_sound(name) else "-"
+
+
+def _short(text: str | None) -> str:
+    return "-" if text is None else text[:_FREE_TEXT_LIMIT]
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else escaped(text[: _FREE_TEXT_LIMIT // 2])
+
+
+def _less(end: float | None, start: float | None) -> float | None:
+    return None if end is None or start is None else end - start
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}ms"
