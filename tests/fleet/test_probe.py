@@ -275,7 +275,9 @@ async def test_an_unforeseen_fault_does_not_end_the_probing(
     assert "an unforeseen way" in caplog.text
 
 
-async def test_b40_a_limit_of_this_machine_is_no_strike(world: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_b40_a_limit_of_this_machine_is_no_strike(
+    world: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     """A router without free descriptors does not empty its own pool."""
     w = world(1)
     w.workers.health["w0"] = Answer(error=OSError(errno.EMFILE, "Too many open files"))
