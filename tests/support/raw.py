@@ -177,10 +177,15 @@ class Client:
 
     async def response(self, within: float = 30.0, method: str = "POST") -> Response:
         """The next answer, whole or broken off."""
-        response = await self.head(within, method)
+        await self.head(within, method)
+        return await self.rest(within)
+
+    async def rest(self, within: float = 30.0) -> Response:
+        """What is left of the answer whose head was read."""
         async for _ in self.body(within):
             pass
-        return response
+        assert self._response is not None
+        return self._response
 
     async def ended(self, within: float = 10.0) -> bytes:
         """Wait until the server closes; returns what came before that."""
