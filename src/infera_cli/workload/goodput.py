@@ -1,0 +1,84 @@
+"""Which requests were good enough: `--goodput ttft:300 tpot:30 e2el:3000`, in milliseconds.
+
+A request is good when it succeeded and met every limit (≤). Goodput is good / window; attainment is
+good / *sent*: a failure stays in the denominator. An answer of one token has TPOT 0 (bench-and-cli §0.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from infera_cli.errors import ConfigError
+from infera_cli.workload.sample import Sample
+
+KINDS = ("ttft", "ttft_sched", "tpot", "e2el", "e2el_sched")
+
+
+class Slo(msgspec.Struct, frozen=True):
+    """One limit in seconds."""
+
+    kind: str
+    limit: float
+
+    def met(self, sample: Sample) -> bool:
+        """Whether a request kept to it; one that failed, or lacks the figure, did not."""
+        if not sample.ok:
+            return False
+        found = value(sample, self.kind)
+        return found is not None and found <= self.limit
+
+
+def parse(words: Iterable[str]) -> tuple[Slo, ...]:
+    """Limits from `name:milliseconds`. Raises ConfigError."""
+    found = []
+    for word in words:
+        kind, colon, number = word.partition(":")
+        try:
+            limit = float(number) / 1000
+        except ValueError:
+            limit = 0.0
+        if not colon or kind not in KINDS or not limit > 0:
+            choices = ", ".join(KINDS)
+            raise ConfigError(f"{word!r} is no limit such as ttft:300 ({choices}).", param="--goodput")
+        found.append(Slo(kind, limit))
+    return tuple(found)
+
+
+def value(sample: Sample, kind: str) -> float | None:
+    """The figure `kind` of one request, in seconds; None where it has none."""
+    if kind == "tpot":
+        return tpot(sample, short=0.0)
+    end = sample.first if kind.startswith("ttft") else sample.last
+    start = sample.scheduled if kind.endswith("_sched") else sample.sent
+    return None if end is None or start is None else end - start
+
+
+def tpot(sample: Sample, short: float | None = None) -> float | None:
+    """(last - first) / (N - 1) in seconds; `short` for answers of fewer than two tokens."""
+    tokens, _source = sample.tokens()
+    if tokens < 2:
+        return short
+    if sample.first is None or sample.last is None:
+        return None
+    return (sample.last - sample.first) / (tokens - 1)
+
+
+class Goodput:
+    """Counts what met its limits."""
+
+    def __init__(self, slos: tuple[Slo, ...]) -> None:
+        self.slos = slos
+        self.sent = self.good = 0
+        self.met = dict.fromkeys((slo.kind for slo in slos), 0)
+
+    def add(self, sample: Sample) -> None:
+        """One request; those that the end of the run cut off are not judged."""
+        if not sample.ok and not sample.failed:
+            return
+        self.sent += 1
+        kept = [slo.met(sample) for slo in self.slos]
+        for slo, fine in zip(self.slos, kept, strict=True):
+            self.met[slo.kind] += fine
+        self.good += all(kept) and sample.ok

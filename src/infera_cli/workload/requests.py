@@ -1,0 +1,94 @@
+"""From an item to the body that is sent, for chat, completions and Anthropic messages."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from infera_cli.workload.items import Item, Turn
+
+Dialect = Literal["chat", "completions", "messages"]
+PATHS: dict[Dialect, str] = {
+    "chat": "/v1/chat/completions", "completions": "/v1/completions", "messages": "/v1/messages",
+}
+_FALLBACK_OUTPUT = 1024  # Anthropic's max_tokens is mandatory
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What all requests of a run have in common.
+
+    `extra` is merged over the body last. `per_chunk_usage` asks for `continuous_usage_stats`, which tells
+    how many tokens a chunk holds.
+    """
+
+    dialect: Dialect
+    model: str
+    stream: bool = True
+    ignore_eos: bool = False
+    per_chunk_usage: bool = False
+    extra: dict[str, Any] = {}
+
+
+class History:
+    """What was said so far in one conversation; `salt` begins it, so that no cache knows the prompt."""
+
+    def __init__(self, item: Item, salt: str = "") -> None:
+        self.system = " ".join(part for part in (salt, item.system) if part)
+        self.said: list[tuple[str, str]] = []
+
+    def ask(self, turn: Turn) -> None:
+        """The user's next message."""
+        self.said.append(("user", turn.text))
+
+    def answer(self, text: str) -> None:
+        """The assistant's answer, as it came or as recorded."""
+        self.said.append(("assistant", text))
+
+
+def body(shape: Shape, item: Item, turn: Turn, history: History) -> bytes:
+    """The JSON body for `turn`, whose text `history` already holds."""
+    content = dict(item.body) if item.body is not None else _content(shape.dialect, history)
+    if item.body is not None and history.system:
+        _begin_with(content, history.system)
+    content["model"] = shape.model
+    content["stream"] = shape.stream
+    _lengths(shape, turn, content)
+    if shape.stream and shape.dialect != "messages":
+        content["stream_options"] = {"include_usage": True}
+        if shape.per_chunk_usage:
+            content["stream_options"]["continuous_usage_stats"] = True
+    content.update(shape.extra)
+    return msgspec.json.encode(content)
+
+
+def _content(dialect: Dialect, history: History) -> dict[str, Any]:
+    if dialect == "completions":
+        said = [text for _role, text in history.said]
+        return {"prompt": "\n".join([history.system, *said] if history.system else said)}
+    messages = [{"role": role, "content": text} for role, text in history.said]
+    if not history.system:
+        return {"messages": messages}
+    if dialect == "messages":
+        return {"system": history.system, "messages": messages}
+    return {"messages": [{"role": "system", "content": history.system}, *messages]}
+
+
+def _begin_with(content: dict[str, Any], salt: str) -> None:
+    """Put the salt in front of a dataset's own request."""
+    if isinstance(content.get("prompt"), str):
+        content["prompt"] = f"{salt} {content['prompt']}"
+    elif "messages" in content:
+        content["messages"] = [{"role": "system", "content": salt}, *content["messages"]]
+
+
+def _lengths(shape: Shape, turn: Turn, content: dict[str, Any]) -> None:
+    if turn.output is not None:
+        content.pop("max_completion_tokens", None)
+        content["max_tokens"] = turn.output
+    elif shape.dialect == "messages":
+        content.setdefault("max_tokens", _FALLBACK_OUTPUT)
+    if shape.ignore_eos:
+        content["ignore_eos"] = True
+        if turn.output is not None and shape.dialect != "messages":
+            content["min_tokens"] = turn.output

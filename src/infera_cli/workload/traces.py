@@ -1,0 +1,213 @@
+"""Recorded arrivals: Mooncake JSONL, Azure CSV, BurstGPT CSV (bench-and-cli §A13).
+
+A trace holds times and lengths, and for Mooncake which blocks are equal; the text is made up so that equal
+prefixes stay equal. Every reader gives items sorted by time, with `at` in seconds from the first row.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from infera_cli.errors import ConfigError
+from infera_cli.workload import text
+from infera_cli.workload.files import fault, numbered
+from infera_cli.workload.items import Item, Turn
+
+BLOCK = 512  # tokens a hash id stands for in Mooncake traces
+
+
+class Row:
+    """One recorded request: `at` in seconds, lengths in tokens."""
+
+    __slots__ = ("at", "blocks", "delay", "output", "prompt", "session", "text")
+
+    def __init__(self, at: float, prompt: int, output: int) -> None:
+        self.at, self.prompt, self.output = at, prompt, output
+        self.blocks: tuple[int, ...] = ()
+        self.session: str | None = None
+        self.delay = 0.0
+        self.text: str | None = None
+
+
+class Trace:
+    """Rows as a dataset; prompts are made when they are asked for.
+
+    Rows of one session become one conversation, turn after turn. A block's text depends on
+    (seed, block id) alone, so a repeated id repeats the text.
+    """
+
+    def __init__(
+        self, rows: list[Row], seed: int, *, block: int = BLOCK, count: text.Count | None = None
+    ) -> None:
+        rows.sort(key=lambda row: row.at)
+        first = rows[0].at
+        for row in rows:
+            row.at -= first
+        self._items = _by_session(rows)
+        self._seed, self._size, self._count = seed, block, count
+        self._block = lru_cache(maxsize=4096)(self._make_block)
+
+    @property
+    def size(self) -> int | None:
+        """How many conversations the trace has."""
+        return len(self._items)
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first conversation's start to the last's."""
+        return self._items[-1][0].at
+
+    def item(self, index: int) -> Item:
+        """Conversation `index`; after the last the trace starts again, at the later time."""
+        lap, number = divmod(index, len(self._items))
+        rows = self._items[number]
+        turns = tuple(
+            Turn(self._prompt(row, index, turn), row.output, think=row.delay) for turn, row in enumerate(rows)
+        )
+        return Item(
+            turns=turns, at=rows[0].at + lap * self.span, session=rows[0].session, asked=rows[0].prompt
+        )
+
+    def _prompt(self, row: Row, index: int, turn: int) -> str:
+        if row.text is not None:
+            return row.text
+        length = row.prompt
+        parts = [self._block(block) for block in row.blocks[: length // self._size]]
+        rest = length - len(parts) * self._size
+        if rest > 0 and len(row.blocks) > len(parts):   # the last, partial block has an id too
+            dice = text.dice(self._seed, "block", row.blocks[len(parts)])
+        else:
+            dice = text.dice(self._seed, "own", index, turn)
+        return " ".join([*parts, *([text.text(rest, dice, self._count)] if rest > 0 else [])])
+
+    def _make_block(self, block: int) -> str:
+        return text.text(self._size, text.dice(self._seed, "block", block), self._count)
+
+
+def _by_session(rows: list[Row]) -> list[list[Row]]:
+    items: list[list[Row]] = []
+    open_sessions: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.session is not None and row.session in open_sessions:
+            open_sessions[row.session].append(row)
+            continue
+        items.append([row])
+        if row.session is not None:
+            open_sessions[row.session] = items[-1]
+    return items
+
+
+def _whole(value: Any, origin: str, number: int, what: str) -> int:
+    try:
+        found = int(value)
+    except (TypeError, ValueError):
+        raise fault(origin, number, f"{what} is {value!r}, not a whole number.") from None
+    if found < 0:
+        raise fault(origin, number, f"{what} is negative.")
+    return found
+
+
+# ── Mooncake ─────────────────────────────────────────────────────────────────────────────────────────
+def mooncake(
+    lines: Iterable[str], origin: str, seed: int, *, block: int = BLOCK, count: text.Count | None = None
+) -> Trace:
+    """`{"timestamp": ms, "input_length", "output_length", "hash_ids": […]}` a line.
+
+    Read as well: `session_id`, `delay` (ms), `text_input`, and the aliases `input_tokens`,
+    `output_tokens`, `created_time`, `delay_ms`.
+    """
+    rows = [_mooncake_row(row, origin, number) for number, row in numbered(lines, origin)]
+    return Trace(_some(rows, origin), seed, block=block, count=count)
+
+
+def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
+    if not isinstance(raw, dict):
+        raise fault(origin, number, "a row is a JSON object.")
+
+    def first(*names: str) -> Any:
+        return next((raw[name] for name in names if raw.get(name) is not None), None)
+
+    at = first("timestamp", "created_time")
+    if at is not None and not isinstance(at, int | float):
+        raise fault(origin, number, f"timestamp is {at!r}, not a number of milliseconds.")
+    row = Row(
+        (at or 0) / 1000,
+        _whole(first("input_length", "input_tokens"), origin, number, "input_length"),
+        _whole(first("output_length", "output_tokens"), origin, number, "output_length"),
+    )
+    ids = raw.get("hash_ids") or []
+    if not isinstance(ids, list) or not all(isinstance(block, int) for block in ids):
+        raise fault(origin, number, "hash_ids is not a list of whole numbers.")
+    row.blocks, row.text = tuple(ids), raw.get("text_input")
+    row.session = None if raw.get("session_id") is None else str(raw["session_id"])
+    row.delay = float(first("delay", "delay_ms") or 0) / 1000
+    return row
+
+
+# ── CSV traces ───────────────────────────────────────────────────────────────────────────────────────
+def azure(lines: Iterable[str], origin: str, seed: int, *, count: text.Count | None = None) -> Trace:
+    """Azure LLM inference traces: `TIMESTAMP,ContextTokens,GeneratedTokens`, the time a date."""
+    rows = []
+    for number, raw in _table(lines, origin, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
+        row = Row(
+            _date(raw["TIMESTAMP"], origin, number),
+            _whole(raw["ContextTokens"], origin, number, "ContextTokens"),
+            _whole(raw["GeneratedTokens"], origin, number, "GeneratedTokens"),
+        )
+        rows.append(row)
+    return Trace(_some(rows, origin), seed, count=count)
+
+
+def burstgpt(lines: Iterable[str], origin: str, seed: int, *, count: text.Count | None = None) -> Trace:
+    """BurstGPT: `Timestamp,Model,Request tokens,Response tokens,…`, the time in seconds.
+
+    Rows without an answer (0 response tokens: a failure on the recorded service) are left out.
+    """
+    rows = []
+    for number, raw in _table(lines, origin, ("Timestamp", "Request tokens", "Response tokens")):
+        try:
+            at = float(raw["Timestamp"])
+        except ValueError:
+            raise fault(origin, number, f"Timestamp is {raw['Timestamp']!r}, not in seconds.") from None
+        row = Row(
+            at,
+            _whole(raw["Request tokens"], origin, number, "Request tokens"),
+            _whole(raw["Response tokens"], origin, number, "Response tokens"),
+        )
+        row.session = raw.get("Session ID") or None
+        if row.output > 0:
+            rows.append(row)
+    return Trace(_some(rows, origin), seed, count=count)
+
+
+def _table(
+    lines: Iterable[str], origin: str, columns: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    reader = csv.DictReader(lines)
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    if missing:
+        raise fault(origin, 1, f"the header lacks {', '.join(missing)}.")
+    for raw in reader:
+        if any(raw[name] is None for name in columns):
+            raise fault(origin, reader.line_num, f"the row has fewer than {len(columns)} columns.")
+        yield reader.line_num, raw
+
+
+def _date(value: str, origin: str, number: int) -> float:
+    try:   # seven digits of a second are one more than fromisoformat takes
+        head, dot, fraction = value.strip().partition(".")
+        digits = "".join(c for c in fraction if c.isdigit()) if dot else ""
+        seconds = datetime.fromisoformat(head)
+    except ValueError:
+        raise fault(origin, number, f"TIMESTAMP is {value!r}, not a date and time.") from None
+    return (seconds - datetime(1970, 1, 1, tzinfo=seconds.tzinfo)).total_seconds() + float(f"0.{digits or 0}")
+
+
+def _some(rows: list[Row], origin: str) -> list[Row]:
+    if not rows:
+        raise ConfigError(f"{origin}: the trace holds not one request.")
+    return rows

@@ -1,0 +1,136 @@
+"""Whether a run's numbers can be trusted, and the exit code that follows (rulings 5, 29; bench-and-cli §0.5).
+
+INVALID: the load generator was itself the bottleneck. A run with too many failures is not invalid, it
+failed: its numbers are true.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from infera_cli.workload.distribution import enough
+from infera_cli.workload.measures import Figures
+
+LAG_FLOOR = 0.010           # seconds
+LAG_SHARE = 0.05            # of the TTFT median
+ACHIEVED = 0.98
+BUSY = 0.90                 # of one core
+WARM_HITS = 0.01            # cached share of the input that makes a cold run suspicious
+CHUNKY = 1.05               # tokens per chunk
+
+EXIT_OK, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 4, 130
+
+
+class Circumstances(msgspec.Struct, frozen=True):
+    """What the figures alone do not say. `cpu` is the busiest load process's share of a core."""
+
+    cpu: float = 0.0
+    interrupted: bool = False
+    max_error_rate: float = 0.0
+    allow_degraded: bool = False
+    cold: bool = True
+    shared: bool = False        # the dataset itself repeats prefixes
+    broken: str = ""            # a load process died: what is known of it
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """VALID, INVALID or DEGRADED (invalid, but allowed); what is wrong; what to look at; the exit code."""
+
+    status: str
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    exit_code: int
+
+
+def error_rate(figures: Figures) -> float:
+    """Failures over what was judged; requests that the end of the run cut off are not."""
+    judged = figures.counts.ok + figures.counts.failed
+    return figures.counts.failed / judged if judged else 0.0
+
+
+def judge(figures: Figures, around: Circumstances) -> Verdict:
+    """The verdict on one run."""
+    reasons = tuple(_reasons(figures, around))
+    bad = "DEGRADED" if around.allow_degraded else "INVALID"
+    status = bad if reasons else "VALID"
+    return Verdict(status, reasons, tuple(_warnings(figures, around)), _exit_code(figures, around, status))
+
+
+def _exit_code(figures: Figures, around: Circumstances, status: str) -> int:
+    """Ctrl-C first; then failures, which are facts whatever the timing; then validity."""
+    if around.interrupted:
+        return EXIT_INTERRUPTED
+    nothing = figures.counts.ok + figures.counts.failed + figures.counts.incomplete == 0
+    if around.broken or nothing or error_rate(figures) > around.max_error_rate + 1e-12:
+        return EXIT_FAILED
+    return EXIT_INVALID if status == "INVALID" else EXIT_OK
+
+
+def lag_limit(figures: Figures) -> float:
+    """The send lag p99 that a run may have: max(10 ms, 5 % of TTFT p50)."""
+    ttft = figures.latency.get("ttft")
+    return max(LAG_FLOOR, LAG_SHARE * ttft.p50 if ttft else 0.0)
+
+
+def achieved(figures: Figures) -> float | None:
+    """Arrivals sent over arrivals planned; None where nothing was planned."""
+    planned = figures.counts.planned
+    return figures.counts.arrived / planned if planned else None
+
+
+def _reasons(figures: Figures, around: Circumstances) -> list[str]:
+    found = []
+    lag, limit = figures.latency.get("lag"), lag_limit(figures)
+    if lag is not None and lag.p99 > limit:
+        said = f"send lag p99 {lag.p99 * 1e3:.1f} ms is above {limit * 1e3:.1f} ms"
+        found.append(f"{said}: use more --processes")
+    share = achieved(figures)
+    if share is not None and share < ACHIEVED and not around.interrupted:
+        found.append(f"only {share:.1%} of the planned requests were sent")
+    if around.cpu > BUSY:
+        found.append(f"a load process used {around.cpu:.0%} of a core: use more --processes")
+    if around.broken:
+        found.append(around.broken)
+    return found
+
+
+def _warnings(figures: Figures, around: Circumstances) -> list[str]:
+    return [*_about_the_run(figures, around), *_about_tokens(figures), *_cache_warning(figures, around)]
+
+
+def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
+    found = []
+    counts, queue, ttft = figures.counts, figures.latency.get("queue"), figures.latency.get("ttft")
+    if around.interrupted:
+        found.append("interrupted: this report covers what was done until then")
+    elif counts.incomplete:
+        found.append(f"{counts.incomplete} requests were still open at the end and are in no latency figure")
+    if counts.ok + counts.failed == 0:
+        found.append("not one request was completed")
+    if queue is not None and queue.p99 > LAG_FLOOR:
+        found.append(f"requests waited for a free place (p99 {queue.p99:.3g} s): the asked rate was not kept")
+    if ttft is not None and not enough(ttft.n, 0.99):
+        found.append(f"{ttft.n} samples are few for p99 (1000 would do)")
+    return found
+
+
+def _about_tokens(figures: Figures) -> list[str]:
+    found = []
+    counts, chunk = figures.counts, figures.sizes.get("tokens_per_chunk")
+    if counts.sources.get("chunks"):
+        found.append("output tokens are estimated: the server sent no usage, so chunks were counted")
+    if chunk is not None and chunk.mean > CHUNKY:
+        found.append(f"{chunk.mean:.2f} tokens a chunk: inter-chunk times are not inter-token times")
+    if counts.tokens_wrong:
+        found.append(f"{counts.tokens_wrong} answers had another length than asked for")
+    return found
+
+
+def _cache_warning(figures: Figures, around: Circumstances) -> list[str]:
+    counts = figures.counts
+    if not around.cold or around.shared or not counts.cached_tokens or not counts.input_tokens:
+        return []
+    share = counts.cached_tokens / counts.input_tokens
+    if share <= WARM_HITS:
+        return []
+    return [f"{share:.1%} of the input came from the prefix cache although the run was meant to be cold"]
