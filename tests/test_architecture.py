@@ -40,6 +40,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "client": {"protocol", "tokens", "blocks", "errors"},
     "config": {"routing.catalogue", "protocol", "errors"},
     "wiring": EVERYTHING - {"wiring"},
+    "__main__": {"cli"},
     "cli": {"wiring", "config", "errors"},
 }
 

@@ -12,7 +12,7 @@ import typer
 from infera_cli.cli.console import Cell, console
 from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
-from infera_cli.cli.servers import server
+from infera_cli.cli.servers import target
 from infera_cli.config.settings import ClientSettings
 from infera_cli.errors import ConfigError, UsageError
 
@@ -43,13 +43,14 @@ def explain(
     infera explain request.json
     """
     from infera_cli.client.explain import explain as ask
+    from infera_cli.client.http import Server
 
     if output not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {output!r}")
     headers = dict(_header(text) for text in header or ())
     if session is not None:
         headers["X-Session-Id"] = session
-    decision = ask(server(typed), path=path, headers=headers, body=_body(file, prompt, model))
+    decision = ask(Server(**target(typed)), path=path, headers=headers, body=_body(file, prompt, model))
     if as_json or output == "json":
         console.json(decision)
     else:

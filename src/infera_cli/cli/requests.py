@@ -10,7 +10,7 @@ import typer
 from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import Column, Json, Output, show
-from infera_cli.cli.servers import server, worker_names
+from infera_cli.cli.servers import target, worker_names
 from infera_cli.config.kinds import RangeError, ReadError, Seconds
 from infera_cli.config.settings import ClientSettings
 from infera_cli.errors import UsageError
@@ -74,10 +74,12 @@ def requests(
     infera requests --slow 2s
     infera requests --status 5xx -o json
     """
+    from infera_cli.client.http import Server
     from infera_cli.client.requests import requests as ask
 
     least = None if slow is None else _span(slow)
-    found = ask(server(typed), slow=least, worker=worker, session=session, status=status, limit=limit)
+    server = Server(**target(typed))
+    found = ask(server, slow=least, worker=worker, session=session, status=status, limit=limit)
     show("requests", found, COLUMNS, key="id", output=output, as_json=as_json)
 
 

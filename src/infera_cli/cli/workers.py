@@ -11,7 +11,7 @@ from infera_cli.cli.console import console
 from infera_cli.cli.groups import PlainCommand, noun
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import Column, Json, Output, show
-from infera_cli.cli.servers import server, worker_names
+from infera_cli.cli.servers import target, worker_names
 from infera_cli.config.settings import ClientSettings
 
 app = noun("List the workers of a running server, drain and restore them.")
@@ -43,11 +43,11 @@ COLUMNS = (
 @settings_of(ClientSettings)
 def list_(typed: dict[str, Any], output: Output = "table", as_json: Json = False) -> None:
     """Every worker: its state, its models, how many requests it has open and has had."""
-    from infera_cli.client import names, workers
+    from infera_cli.client import http, names, workers
 
-    target = server(typed)
-    found = workers.workers(target)
-    names.remember(target.url, [str(worker.get("worker_id")) for worker in found], environ=os.environ)
+    server = http.Server(**target(typed))
+    found = workers.workers(server)
+    names.remember(server.url, [str(worker.get("worker_id")) for worker in found], environ=os.environ)
     show("workers", found, COLUMNS, key="worker_id", output=output, as_json=as_json)
 
 
@@ -55,10 +55,9 @@ def list_(typed: dict[str, Any], output: Output = "table", as_json: Json = False
 @settings_of(ClientSettings)
 def drain(typed: dict[str, Any], worker: Name) -> None:
     """Give a worker no new work; what it has open goes on. Only this server knows of it."""
-    from infera_cli.client import workers
+    from infera_cli.client import http, workers
 
-    target = server(typed)
-    answer = workers.drain(target, worker)
+    answer = workers.drain(http.Server(**target(typed)), worker)
     name = answer["worker_id"]
     console.data(f"{name} draining, {_open(answer)}")
     console.say(f"undo it with `infera workers restore {name}`")
@@ -68,10 +67,9 @@ def drain(typed: dict[str, Any], worker: Name) -> None:
 @settings_of(ClientSettings)
 def restore(typed: dict[str, Any], worker: Name) -> None:
     """Undo a drain."""
-    from infera_cli.client import workers
+    from infera_cli.client import http, workers
 
-    target = server(typed)
-    answer = workers.restore(target, worker)
+    answer = workers.restore(http.Server(**target(typed)), worker)
     console.data(f"{answer['worker_id']} restored, {_open(answer)}")
 
 

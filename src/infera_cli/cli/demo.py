@@ -1,0 +1,99 @@
+"""`infera demo`: simulated engines, the real router in front of them, and a few conversations through it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infera_cli.cli.console import console
+from infera_cli.cli.demo_view import View, live_or_plain
+from infera_cli.cli.groups import PlainCommand, verb
+from infera_cli.config.settings import ServeSettings
+from infera_cli.errors import AddressInUse, ConfigError
+
+if TYPE_CHECKING:
+    from infera_cli.wiring import Server
+
+app = verb()
+
+Sim = Annotated[int, typer.Option("--sim", metavar="N", min=1, max=64, help="Simulated engines to start.")]
+Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Port of the router; 0 takes a free "
+                                          "one. [default: 8000, or a free one when it is taken]")]
+Talks = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Conversations to hold at once.")]
+Turns = Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each conversation.")]
+Once = Annotated[bool, typer.Option("--once", help="End after the conversations instead of serving on.")]
+
+
+@app.command(cls=PlainCommand)
+def demo(*, sim: Sim = 3, conversations: Talks = 6, turns: Turns = 4, once: Once = False, port: Port = None) -> int:
+    """Simulated engines, a router and some traffic; needs no GPU, no model and no configuration.
+
+    Shows who served what, how much of each prompt was cached already, and how long it took; then keeps serving on
+    this machine until Ctrl-C, so that you can try it with your own client.
+    """
+    from infera_cli import wiring
+
+    server = _bind(sim, port)
+    view = live_or_plain(console)
+    try:
+        view.start(server.url, sim)
+        return asyncio.run(_show(server, view, conversations, turns, once), loop_factory=wiring.new_loop)
+    finally:
+        view.close()
+        server.close()
+
+
+def _bind(sim: int, port: int | None) -> Server:
+    """A router for this machine only; without a wish for a port, a free one when 8000 is taken."""
+    from infera_cli.wiring import Server
+
+    def server(number: int) -> Server:
+        return Server(ServeSettings(sim=sim, host="127.0.0.1", port=number, log_level="error", access_log=False))
+
+    if port is not None:
+        return server(port)
+    try:
+        return server(8000)
+    except AddressInUse:
+        return server(0)
+
+
+async def _show(server: Server, view: View, conversations: int, turns: int, once: bool) -> int:
+    """Serve, and once ready send the traffic; the server ends at Ctrl-C, or after the traffic with `once`."""
+    ready = asyncio.Event()
+    serving = asyncio.create_task(server.serve(lambda _: None, ready.set))
+    talking = asyncio.create_task(_talk(server, view, ready, conversations, turns))
+    await asyncio.wait({serving, talking}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
+        view.close()
+    else:
+        errors = talking.result()
+        view.invite(server.url, stays=not once)
+        if once:
+            server.stop()
+            await serving
+            return 1 if errors else 0
+    await serving
+    return 0
+
+
+async def _talk(server: Server, view: View, ready: asyncio.Event, conversations: int, turns: int) -> int:
+    """Hold the conversations and show them; how many turns failed."""
+    from infera_cli.client.demo import Answered, converse, summarize
+
+    await ready.wait()
+    view.ready([(member.spec.id, member.spec.url) for member in server.registry.members()])
+    answers: list[Any] = []
+    async for step in converse(server.url, conversations=conversations, turns=turns):
+        if isinstance(step, Answered):
+            answers.append(step)
+            view.answered(step)
+        else:
+            view.asked(step)
+    summary = summarize(answers)
+    view.end(summary)
+    return summary.errors
