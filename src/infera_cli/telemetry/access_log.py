@@ -16,6 +16,7 @@ from infera_cli.telemetry.recorder import Batch
 LOGGER = "infera.access"
 
 _is_sound = re.compile(r"[A-Za-z0-9._:-]{1,128}").fullmatch
+_are_sound = re.compile(r"id=[A-Za-z0-9._:-]{1,128} session=(?!None$)[A-Za-z0-9._:-]{1,128}").fullmatch
 _FREE_TEXT_LIMIT = 200
 
 
@@ -36,11 +37,9 @@ class AccessLog:
 def access_line(done: RequestDone) -> str:
     """`INFO infera.access: 200 ok POST /v1/… worker=… why=… …`, with its newline."""
     line = (
-        f"INFO {LOGGER}: {done.status} {done.outcome} POST {done.path[:_FREE_TEXT_LIMIT]} "
-        f"id={_sound(done.id)} session={_sound(done.session)} "
-        f"model={_short(done.model)} worker={_short(done.worker)} "
-        f"why={done.why or '-'} retries={done.retries} queue={_ms(done.received)} "
-        f"pick={_ms(_less(done.picked, done.received))} first={_ms(done.first_byte)} total={_ms(done.total)} "
+        f"INFO {LOGGER}: {done.status} {done.outcome} POST {done.path[:_FREE_TEXT_LIMIT]} {_ids(done)} "
+        f"model={done.model[:_FREE_TEXT_LIMIT] if done.model else '-'} worker={done.worker or '-'} "
+        f"why={done.why or '-'} retries={done.retries} {_times(done)} "
         f"in={done.bytes_in} out={done.bytes_out} chunks={done.chunks} peer={done.peer}"
     )
     if done.error is not None:
@@ -48,6 +47,23 @@ def access_line(done: RequestDone) -> str:
     if not line.isprintable():
         line = escaped(line)
     return (line if len(line) < 500 else cut(line)) + "\n"
+
+
+def _ids(done: RequestDone) -> str:
+    ids = f"id={done.id} session={done.session}"
+    return ids if _are_sound(ids) else f"id={_sound(done.id)} session={_sound(done.session)}"
+
+
+def _times(done: RequestDone) -> str:
+    """In milliseconds; `-` for a step that was not reached."""
+    received, picked, first = done.received, done.picked, done.first_byte
+    if received is None or picked is None or first is None:
+        pick = _less(picked, received)
+        return f"queue={_ms(received)} pick={_ms(pick)} first={_ms(first)} total={_ms(done.total)}"
+    return (
+        f"queue={received * 1e3:.1f}ms pick={(picked - received) * 1e3:.1f}ms "
+        f"first={first * 1e3:.1f}ms total={done.total * 1e3:.1f}ms"
+    )
 
 
 def json_access_line(done: RequestDone) -> str:
@@ -80,10 +96,6 @@ def json_access_line(done: RequestDone) -> str:
 
 def _sound(name: str | None) -> str:
     return name if name is not None and _is_sound(name) else "-"
-
-
-def _short(text: str | None) -> str:
-    return "-" if text is None else text[:_FREE_TEXT_LIMIT]
 
 
 def _clean(text: str | None) -> str | None:

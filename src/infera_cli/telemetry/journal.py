@@ -73,7 +73,7 @@ def row(done: RequestDone) -> dict[str, Any]:
         "chunks": done.chunks,
         "bytes_in": done.bytes_in,
         "bytes_out": done.bytes_out,
-        "tokens": usage._asdict() if usage else None,
+        "tokens": dict(zip(("prompt", "completion", "cached"), usage, strict=True)) if usage else None,
         "peer": done.peer,
         "error": done.error,
     }

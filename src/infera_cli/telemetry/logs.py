@@ -1,7 +1,7 @@
 """Logging: `LEVEL logger: message` on standard error, or a JSON object a line (replica-router §1.12).
 
-No line is longer than 2 kB, control characters are escaped, so nothing a client sends can forge a line or paint
-a terminal (R182).
+No line is longer than 2 kB, control characters are escaped, so no client can forge a line or paint a terminal
+(R182).
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ Names are in `names`; R175, R176, R179, C37, S53 say what goes wrong elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from operator import attrgetter
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -18,11 +20,14 @@ from infera_cli.telemetry.recorder import Batch
 from infera_cli.telemetry.series import Histogram, Served
 from infera_cli.telemetry.watched import Watched
 
+_K = TypeVar("_K")
+
 OTHER = "other"
 ROUTER = "mixed"
 _MAX_MODELS = 1000
 
 _WIRE_OUTCOMES = ("ok", "4xx", "5xx", "error")
+_SAME = frozenset({"ok", "4xx", "5xx"})
 _REJECTIONS = {
     400: "bad_request",
     401: "unauthorized",
@@ -64,29 +69,38 @@ class Metrics:
     def add(self, batch: Batch) -> None:
         """Count finished requests."""
         known = Known(self.watched)
-        for done in batch:
-            self._time(done)
-            model = known.model(done.model)
-            if done.outcome == "rejected":
-                self.rejected[_REJECTIONS.get(done.status, OTHER)] += 1
-            if done.outcome != "rejected" and done.worker in known.workers:
-                self.series(model, done.worker).add(done)
-            else:
-                self.unserved[model, done.outcome] += 1
+        for outcome, same in _grouped(batch, wire_outcome).items():
+            self._duration(outcome).observe_all([done.total for done in same])
+        rejected = [done for done in batch if done.outcome == "rejected"]
+        for done in rejected:
+            self.rejected[_REJECTIONS.get(done.status, OTHER)] += 1
+        self._unserved(known, rejected)
+        self._relayed(known, [done for done in batch if done.outcome != "rejected"] if rejected else batch)
 
-    def _time(self, done: RequestDone) -> None:
-        outcome = wire_outcome(done)
-        histogram = self.durations.get(outcome)
-        if histogram is None:
-            histogram = self.durations[outcome] = Histogram(REQUEST_BUCKETS)
-        histogram.observe(done.total)
-        if done.received is None or done.picked is None or done.retries:
-            return
-        stages = self.stages
-        stages["queue"].observe(done.received)
-        stages["pick"].observe(done.picked - done.received)
-        if done.sent is not None:
-            stages["connect"].observe(done.sent - done.picked)
+    def _relayed(self, known: Known, batch: Batch) -> None:
+        for (model, worker), group in _grouped(batch, _by_model_and_worker).items():
+            if worker in known.workers:
+                self.series(known.model(model), worker).add(group)
+            else:
+                self._unserved(known, group)
+        spans = [
+            (done.received, done.picked, done.sent)
+            for done in batch
+            if done.received is not None and done.picked is not None and done.sent is not None
+            and not done.retries
+        ]  # fmt: skip
+        self.stages["queue"].observe_all([received for received, _, _ in spans])
+        self.stages["pick"].observe_all([picked - received for received, picked, _ in spans])
+        self.stages["connect"].observe_all([sent - picked for _, picked, sent in spans])
+
+    def _unserved(self, known: Known, group: Batch) -> None:
+        self.unserved.update((known.model(done.model), done.outcome) for done in group)
+
+    def _duration(self, outcome: str) -> Histogram:
+        found = self.durations.get(outcome)
+        if found is None:
+            found = self.durations[outcome] = Histogram(REQUEST_BUCKETS)
+        return found
 
     def series(self, model: str, worker: str) -> Served:
         """The numbers of one worker for one model, at zero when they are new."""
@@ -157,6 +171,17 @@ class Known:
 
 def wire_outcome(done: RequestDone) -> str:
     """The outcome label of infera-wire §8: ok, 4xx, 5xx, error, or the status that we answered ourselves."""
-    if done.outcome == "rejected":
+    outcome = done.outcome
+    if outcome == "rejected":
         return str(done.status)
-    return done.outcome if done.outcome in {"ok", "4xx", "5xx"} else "error"
+    return outcome if outcome in _SAME else "error"
+
+
+_by_model_and_worker = attrgetter("model", "worker")
+
+
+def _grouped(batch: Batch, key: Callable[[RequestDone], _K]) -> dict[_K, list[RequestDone]]:
+    groups: dict[_K, list[RequestDone]] = defaultdict(list)
+    for done in batch:
+        groups[key(done)].append(done)
+    return groups

@@ -50,8 +50,8 @@ BREAKER_TRIPS = Family(
 )
 REQUESTS = Family(
     "infera_requests_total", "counter", (*_SERVED, "outcome"),
-    "Requests by how they ended: ok, 4xx, 5xx, broken, timeout, client_gone, rejected; worker_id is empty where "
-    "no worker was asked, or it left.",
+    "Requests by how they ended: ok, 4xx, 5xx, broken, timeout, client_gone, rejected; worker_id is empty "
+    "where no worker was asked, or it left.",
 )  # fmt: skip
 SERVED_DURATION = Family(
     "infera_worker_request_duration_seconds", "histogram", _SERVED,
@@ -72,7 +72,8 @@ COMPLETION_TOKENS = Family(
     "infera_completion_tokens_total", "counter", _SERVED, "Generated tokens, as answers report them."
 )
 CACHED_TOKENS = Family(
-    "infera_cached_tokens_total", "counter", _SERVED, "Prompt tokens that came from the engine's prefix cache."
+    "infera_cached_tokens_total", "counter", _SERVED,
+    "Prompt tokens that came from the engine's prefix cache.",
 )
 RETRIES = Family(
     "infera_retries_total", "counter", _SERVED,
@@ -92,7 +93,8 @@ CONNECTIONS_CREATED = Family(
     "infera_upstream_connections_created_total", "counter", _WORKER, "Connections opened to the worker."
 )
 CONNECTIONS_REUSED = Family(
-    "infera_upstream_connections_reused_total", "counter", _WORKER, "Requests sent on a connection kept alive."
+    "infera_upstream_connections_reused_total", "counter", _WORKER,
+    "Requests sent on a connection kept alive.",
 )
 STAGES = Family(
     "infera_router_stage_seconds", "histogram", ("stage",),
@@ -113,7 +115,7 @@ BUILD = Family("infera_build_info", "gauge", ("version",), "1, with the version 
 
 FAMILIES = (
     DURATION, INFLIGHT, PICKS, ACTIVE, BREAKER_STATE, BREAKER_TRIPS, REQUESTS, SERVED_DURATION, FIRST_TOKEN,
-    GAP, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, RETRIES, WORKER_INFLIGHT, WORKER_READY, WORKER_DRAINING,
-    WORKER_FAULTS, CONNECTIONS, CONNECTIONS_CREATED, CONNECTIONS_REUSED, STAGES, REJECTED, SESSIONS,
+    GAP, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, RETRIES, WORKER_INFLIGHT, WORKER_READY,
+    WORKER_DRAINING, WORKER_FAULTS, CONNECTIONS, CONNECTIONS_CREATED, CONNECTIONS_REUSED, STAGES, REJECTED, SESSIONS,
     AFFINITY_HITS, RELOADS, LAG, BUILD,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Keeps finished requests for a moment and hands them on in batches, so that the relay pays for one append.
 
-What is worked out about a request (metrics, journal, access line) is worked out then, a few times a second, away
-from the request.
+What is worked out about a request (metrics, journal, access line) is worked out then, a few times a second,
+away from the request.
 """
 
 from __future__ import annotations

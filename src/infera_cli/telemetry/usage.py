@@ -1,26 +1,20 @@
-"""Token counts, read from the last bytes of an answer (engines.md §1: every engine puts `usage` last)."""
+"""Token counts, read from the last bytes of an answer (engines.md §1: engines put `usage` near the end)."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
-
-class Usage(NamedTuple):
-    """What an answer says it took; a member that it does not mention is 0."""
-
-    prompt: int
-    completion: int
-    cached: int
-
+import msgspec
 
 _KEY = b'"usage"'
-_WINDOW = 1024
 _ATTEMPTS = 4
-_NUMBERS = re.compile(
-    rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens|cached_tokens|cache_read_input_tokens)"'
-    rb"\s*:\s*([0-9]{1,12})(?![0-9])"
-)
+_PROMPT = (b'"prompt_tokens"', b'"input_tokens"')
+_COMPLETION = (b'"completion_tokens"', b'"output_tokens"')
+_CACHED = (b'"cached_tokens"', b'"cache_read_input_tokens"')
+_number_at = re.compile(rb"\s*:\s*([0-9]{1,12})(?![0-9])").match
+
+Usage = tuple[int, int, int]
+"""Prompt, completion and cached prompt tokens; what the answer does not mention is 0."""
 
 
 def read_usage(tail: bytes) -> Usage | None:
@@ -28,21 +22,67 @@ def read_usage(tail: bytes) -> Usage | None:
 
     Text that a model wrote cannot pass for one: quotes inside JSON strings are escaped.
     """
-    end = len(tail)
+    at = tail.rfind(_KEY)
+    if at < 0:
+        return None
+    return _decoded(tail, at) or _searched(tail, at)
+
+
+# ── the usual case: usage is a top-level member, and the document ends with its line ─────────────────
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _Numbers(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Rest(msgspec.Struct, gc=False):
+    usage: _Numbers | None = None
+
+
+_decode = msgspec.json.Decoder(_Rest).decode
+
+
+def _decoded(tail: bytes, at: int) -> Usage | None:
+    end = tail.find(b"\n", at)
+    try:
+        usage = _decode(b"{" + (tail[at:] if end < 0 else tail[at:end]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    numbers = usage.usage
+    if numbers is None:
+        return None
+    prompt = numbers.prompt_tokens or numbers.input_tokens or 0
+    completion = numbers.completion_tokens or numbers.output_tokens or 0
+    details = numbers.prompt_tokens_details
+    cached = (details.cached_tokens if details is not None else numbers.cache_read_input_tokens) or 0
+    return (prompt, completion, cached) if prompt >= 0 <= completion and cached >= 0 else None
+
+
+# ── anything else ────────────────────────────────────────────────────────────────────────────────────
+def _searched(tail: bytes, at: int) -> Usage | None:
     for _ in range(_ATTEMPTS):
-        at = tail.rfind(_KEY, 0, end)
+        prompt, completion = _either(tail, at, _PROMPT), _either(tail, at, _COMPLETION)
+        if prompt >= 0 or completion >= 0:
+            return max(prompt, 0), max(completion, 0), max(_either(tail, at, _CACHED), 0)
+        at = tail.rfind(_KEY, 0, at)
         if at < 0:
-            return None
-        found = dict(reversed(_NUMBERS.findall(tail, at, min(at + _WINDOW, len(tail)))))
-        if found:
-            return _usage({name: int(number) for name, number in found.items()})
-        end = at
+            break
     return None
 
 
-def _usage(found: dict[bytes, int]) -> Usage:
-    return Usage(
-        found.get(b"prompt_tokens", found.get(b"input_tokens", 0)),
-        found.get(b"completion_tokens", found.get(b"output_tokens", 0)),
-        found.get(b"cached_tokens", found.get(b"cache_read_input_tokens", 0)),
-    )
+def _either(tail: bytes, at: int, keys: tuple[bytes, bytes]) -> int:
+    """The number of the first key that has one after `at`; −1 when none has."""
+    for key in keys:
+        found = tail.find(key, at)
+        if found >= 0:
+            number = _number_at(tail, found + len(key))
+            if number is not None:
+                return int(number[1])
+    return -1

@@ -9,59 +9,78 @@ from typing import Protocol
 
 class _Named(Protocol):
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its name."""
 
 
 class _Spec(Protocol):
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its name."""
     @property
-    def role(self) -> str: ...
+    def role(self) -> str:
+        """mixed, prefill or decode."""
 
 
 class WatchedWorker(Protocol):
     """A worker, live."""
 
     @property
-    def worker(self) -> _Named: ...
+    def worker(self) -> _Named:
+        """Its name."""
     @property
-    def spec(self) -> _Spec: ...
+    def spec(self) -> _Spec:
+        """As configured."""
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Probes succeed."""
     @property
-    def draining(self) -> bool: ...
+    def draining(self) -> bool:
+        """It gets no new work."""
     @property
-    def outstanding(self) -> int: ...
+    def outstanding(self) -> int:
+        """Open requests."""
     @property
-    def routed(self) -> int: ...
+    def routed(self) -> int:
+        """Times it was chosen."""
     @property
-    def breaker(self) -> str: ...
+    def breaker(self) -> str:
+        """closed, half_open or open."""
     @property
-    def breaker_trips(self) -> int: ...
+    def breaker_trips(self) -> int:
+        """Times its breaker went open."""
     @property
-    def models(self) -> tuple[str, ...]: ...
+    def models(self) -> tuple[str, ...]:
+        """What it lists; empty while unknown."""
 
 
 class WatchedFleet(Protocol):
     """All workers, and the counters of the registry (`sessions`, `affinity_hits` are read)."""
 
-    def members(self) -> Sequence[WatchedWorker]: ...
-    def counters(self) -> Mapping[str, int]: ...
+    def members(self) -> Sequence[WatchedWorker]:
+        """In table order."""
+    def counters(self) -> Mapping[str, int]:
+        """By name."""
 
 
 class WatchedPool(Protocol):
     """The connections to one worker."""
 
     @property
-    def spec(self) -> _Spec: ...
+    def spec(self) -> _Spec:
+        """As configured."""
     @property
-    def open_count(self) -> int: ...
+    def open_count(self) -> int:
+        """Connections that stand."""
     @property
-    def idle_count(self) -> int: ...
+    def idle_count(self) -> int:
+        """Connections that wait for work."""
     @property
-    def created(self) -> int: ...
+    def created(self) -> int:
+        """Connections opened so far."""
     @property
-    def taken_again(self) -> int: ...
+    def taken_again(self) -> int:
+        """Requests sent on a kept-alive connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
