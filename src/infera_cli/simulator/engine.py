@@ -212,7 +212,7 @@ class EngineModel:
     def _begin(self) -> bool:
         """Compose the next step at the clock; False when there is nothing to do."""
         preempted = self._grow()
-        self._fresh = False
+        self._fresh = preempted        # who was sent away may come back one step later
         tokens = 0
         budget = self.profile.max_batched_tokens - (len(self._running) - len(self._prefilling))
         for seat in self._prefilling:
