@@ -9,6 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("patient")
 
 ALLOWED = Path(__file__).with_name("allowed_skips.txt")
 
