@@ -55,7 +55,8 @@ async def test_workers_show_wire_fields_and_ours_and_no_key() -> None:
     assert rows[0] == {
         "worker_id": "a", "url": "http://10.0.0.1:8001", "model_name": "m", "engine": "vllm",
         "status": "active", "disagg_mode": "mixed", "disagg_meta": {}, "kv_events_endpoint": None,
-        "kv_block_size": None, "dp_rank": None, "dp_size": None, "models": ["m", "lora"], "source": "replicas", "ready": True,
+        "kv_block_size": None, "dp_rank": None, "dp_size": None, "models": ["m", "lora"],
+        "source": "replicas", "ready": True,
         "draining": False, "owned": False, "outstanding": 1, "routed": 9, "breaker": "half_open",
         "breaker_trips": 2, "failures": 1,
     }  # fmt: skip

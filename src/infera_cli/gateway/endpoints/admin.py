@@ -88,7 +88,7 @@ def _explain_route(router: APIRouter, parts: ControlParts) -> None:
         openapi_extra=_EXPLAIN_SCHEMA,
     )
     async def explain(request: Request) -> JSONResponse:
-        """Decide for a request and say why: each candidate, its score or why it was dropped. Nothing is sent."""
+        """Decide for a request and say why: every candidate with its score or fault. Nothing is sent."""
         ask = _decode_ask(await _read(request, parts.body_limit))
         if not is_relayed(ask.path):
             raise RequestError(f"{clip(ask.path)} is not relayed, so nobody is picked for it.", param="path")
