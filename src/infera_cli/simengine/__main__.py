@@ -74,8 +74,9 @@ class Process:
         """A fault: nobody can connect for a while, and whoever is connected is cut off."""
         if self._listener is not None:
             self._listener.close()
-            self._server.close_all()
-            asyncio.get_running_loop().call_later(seconds, self._relisten)
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.04, self._server.close_all)         # after the answer to who asked for it
+            loop.call_later(seconds, self._relisten)
 
     def _relisten(self) -> None:
         if not self._stopped.is_set():

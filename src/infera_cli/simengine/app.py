@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -63,11 +64,19 @@ class App:
             known = request.path in self._paths
             exchange.json(405 if known else 404, {"detail": "Method Not Allowed" if known else "Not Found"})
             return
-        shape = "messages" if request.path.startswith("/v1/messages") else "vllm"
+        self._answer(exchange, lambda: route(exchange))
+
+    def _answer(self, exchange: Exchange, work: Callable[[], None]) -> None:
+        """Do `work`; what goes wrong becomes an error in the shape of the route."""
+        shape = "messages" if exchange.request.path.startswith("/v1/messages") else "vllm"
         try:
-            route(exchange)
+            work()
         except Refused as no:
-            exchange.json(no.status, faults.error_body(no.status, no.message, shape, kind=no.kind, param=no.param))
+            body = faults.error_body(no.status, no.message, shape, kind=no.kind, param=no.param)
+            exchange.json(no.status, body)
+        except Exception as bug:  # noqa: BLE001 - a bug of ours is a 500, as it would be in an engine
+            traceback.print_exc()
+            exchange.json(500, faults.error_body(500, f"{type(bug).__name__}: {bug}", shape))
 
     def stop(self) -> None:
         """End every open answer with finish_reason "abort", as vLLM does on SIGTERM (engines §1.13)."""
@@ -138,18 +147,15 @@ class App:
             self._go(exchange, fault)
 
     def _go(self, exchange: Exchange, fault: Fault) -> None:
-        if not exchange.open:
-            return
-        path = exchange.request.path
-        shape = "messages" if path == "/v1/messages" else "vllm"
-        try:
-            body = self._body(exchange)
-            if body.get("sim_fault"):
-                fault = _parse_fault(str(body["sim_fault"]))
-            if not self._spoiled(exchange, fault):
-                self._begin(exchange, body, fault)
-        except Refused as no:
-            exchange.json(no.status, faults.error_body(no.status, no.message, shape, kind=no.kind, param=no.param))
+        if exchange.open:
+            self._answer(exchange, lambda: self._check(exchange, fault))
+
+    def _check(self, exchange: Exchange, fault: Fault) -> None:
+        body = self._body(exchange)
+        if body.get("sim_fault"):
+            fault = _parse_fault(str(body["sim_fault"]))
+        if not self._spoiled(exchange, fault):
+            self._begin(exchange, body, fault)
 
     def _begin(self, exchange: Exchange, body: Mapping[str, Any], fault: Fault) -> None:
         path = exchange.request.path
@@ -214,9 +220,10 @@ class App:
             self._fault_left = int(body.get("times") or 0)
         if "health" in body:
             self._health = body["health"] or 200
-        exchange.json(200, {"ok": True})
         if body.get("refuse"):
             self.on_refuse(float(body["refuse"]))
+        # The listener is closed by the next turns of the loop; who reads the answer finds it so.
+        asyncio.get_running_loop().call_later(0.02, exchange.json, 200, {"ok": True})
 
     def _get_stats(self, exchange: Exchange) -> None:
         engine = self.driver.engine
@@ -237,6 +244,6 @@ def _name(exchange: Exchange) -> str:
 
 def _vector(ids: list[int], size: int = 8) -> list[float]:
     """A deterministic vector of length one, made from the prompt."""
-    raw = [xxhash.xxh3_64_intdigest(repr(ids), seed=place) / 2**63 - 1 for place in range(size)]
+    raw = [xxhash.xxh3_64_intdigest(repr(ids).encode(), seed=place) / 2**63 - 1 for place in range(size)]
     length = sum(value * value for value in raw) ** 0.5 or 1.0
     return [value / length for value in raw]

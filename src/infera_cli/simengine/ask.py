@@ -140,6 +140,8 @@ def _whole(body: Mapping[str, Any], name: str, default: int | None) -> int | Non
 def _choice(ids: list[int], wanted: int | None, body: Mapping[str, Any], options: Options) -> Choice:
     if not ids:
         raise Refused(400, "The prompt is empty.", param="prompt")
+    if not (0 <= min(ids) and max(ids) < 2**32):
+        raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
     room = options.max_model_len - len(ids)
     if room < 1 or (wanted or 1) > room:
         raise Refused(

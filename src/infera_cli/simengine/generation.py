@@ -60,7 +60,7 @@ class Generation:
                 self._exchange.send(b": simulated engine\n\n")
         size = self._options.profile.block_size
         watched = self._ask.stream or bool(self._fault.ending)
-        first = xxhash.xxh3_64_intdigest(self._ask.salt) if self._ask.salt else FIRST_PARENT
+        first = xxhash.xxh3_64_intdigest(self._ask.salt.encode()) if self._ask.salt else FIRST_PARENT
         for name, part in self._parts.items():
             choice = part.choice
             ids = [*choice.ids, *choice.answer_ids()]
