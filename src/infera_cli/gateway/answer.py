@@ -14,11 +14,11 @@ from http import HTTPStatus
 
 from infera_cli.gateway.upstream.http import EMPTY, LENGTH
 from infera_cli.protocol import sse
-from infera_cli.protocol.headers import NOT_SENT_DOWN, Headers, less_connection, lines
+from infera_cli.protocol.headers import AnswerHead
 
 _TAIL_BYTES = 4096
+_TAIL_PIECES = 16
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
-_SSE_ADDED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
 def status_line(status: int) -> bytes:
@@ -34,33 +34,23 @@ class Answer:
         "status", "streamed",
     )  # fmt: skip
 
-    def __init__(self, transport: asyncio.Transport, *, http11: bool, keep_alive: bool) -> None:
+    def __init__(self, transport: asyncio.Transport, http11: bool, keep_alive: bool) -> None:
         self._transport = transport
         self.http11 = http11
         self.keep_alive = keep_alive
-        self.started = False
-        self.streamed = False
-        self.encoded = False
-        self.status = 0
-        self.chunks = 0
-        self.bytes_out = 0
-        self._chunked = False
+        self.started = self.streamed = self.encoded = self._chunked = False
+        self.status = self.chunks = self.bytes_out = 0
         self._left: int | None = None
         self._pending = b""
-        self._tail: deque[bytes] = deque(maxlen=16)
+        self._tail: deque[bytes] | tuple[bytes, ...] = ()
 
-    def begin(self, status: int, headers: Headers, framing: str, length: int, ours: bytes) -> None:
+    def begin(self, status: int, head: AnswerHead, framing: str, length: int, ours: bytes) -> None:
         """Take over the worker's head; it leaves with the first data, in one write."""
-        known = dict(headers)
-        dropped = less_connection(NOT_SENT_DOWN, known.get(b"connection"))
         self.started = True
         self.status = status
-        self.encoded = known.get(b"content-encoding", b"identity") != b"identity"
-        head = status_line(status) + lines(headers, dropped) + ours
-        if known.get(b"content-type", b"").startswith(sse.EVENT_STREAM):
-            self.streamed = True
-            head += b"".join([b"%b: %b\r\n" % pair for pair in _SSE_ADDED if pair[0] not in known])
-        self._pending = head + self._framing(status, framing, length)
+        self.streamed = head.streamed
+        self.encoded = head.encoded
+        self._pending = status_line(status) + head.passed_on + ours + self._framing(status, framing, length)
 
     def _framing(self, status: int, framing: str, length: int) -> bytes:
         if framing == LENGTH:
@@ -87,7 +77,7 @@ class Answer:
         if size:
             self.chunks += 1
             self.bytes_out += size
-            self._tail.append(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:])
+            self._remember(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:], done)
             if self._chunked:
                 out += b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if done else b"%x\r\n%b\r\n" % (size, body)
             else:
@@ -98,6 +88,12 @@ class Answer:
             self._pending = b""
             self._transport.write(out)
 
+    def _remember(self, end: bytes, done: bool) -> None:
+        if self._tail:
+            self._tail.append(end)  # type: ignore[union-attr]
+        else:
+            self._tail = (end,) if done else deque((end,), maxlen=_TAIL_PIECES)
+
     def comment(self, text: bytes) -> bool:
         """Write an SSE comment into a silent stream; False where none may stand now."""
         if not (self.streamed and self._chunked and not self.encoded and sse.at_event_boundary(self.tail())):
@@ -107,7 +103,8 @@ class Answer:
 
     def tail(self) -> bytes:
         """The last bytes of the body, at most 4 KiB."""
-        return b"".join(self._tail)[-_TAIL_BYTES:]
+        tail = self._tail
+        return tail[0] if len(tail) == 1 else b"".join(tail)[-_TAIL_BYTES:]
 
     def break_off(self, event: bytes) -> None:
         """The worker died in mid-answer: say so where an event may stand, then abort; never a clean end (rulings 11)."""

@@ -19,6 +19,7 @@ from infera_cli.errors import HeadersTooLarge, InferaError, RequestError
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.relay import Relay
+from infera_cli.protocol.headers import RequestHead
 
 _LINGER_SECONDS = 5.0
 _log = logging.getLogger("infera.gateway")
@@ -28,13 +29,23 @@ class ClientConnection(HttpToolsProtocol):
     """One client connection. `gate` is set by `bound_to`."""
 
     gate: Gate
-    cycle: Any  # what is being answered: uvicorn's cycle or a Relay
+
+    # Slots over what uvicorn keeps in a dict: these are read for every request.
+    __slots__ = (
+        "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers", "idle_since", "in_head",
+        "length", "parser", "pipeline", "read_bytes", "server_state", "transport", "url",
+    )  # fmt: skip
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
+        self.cycle: Any = None  # what is being answered: uvicorn's cycle or a Relay
+        self.head = RequestHead([])
+        self.length: bytes | None = None
+        self.in_head = False
+        self.read_bytes = 0
         self.idle_since: float | None = None
         self.head_since: float | None = None
         self.head_bytes = 0
@@ -59,10 +70,7 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.discarding_since is not None:
             return
-        self.idle_since = None
-        if self.head_since is None and self.head_bytes == 0:
-            self.head_since = self.gate.clock()
-        self.head_bytes += len(data)
+        self.read_bytes = len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -72,8 +80,8 @@ class ClientConnection(HttpToolsProtocol):
                 _log.error("a request could not be handled", exc_info=error)
             self._refuse_connection(RequestError("The request is not valid HTTP/1.1."))
         else:
-            if self.head_since is not None and self.head_bytes > self.gate.options.limits.header_bytes:
-                self._refuse_connection(self._headers_too_large())
+            if self.in_head:
+                self._wait_for_head()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -89,20 +97,27 @@ class ClientConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
+        self.length = None
+        self.in_head = True
+        self.idle_since = None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-length":
+            self.length = value
+        else:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        size, self.head_bytes, self.head_since = self.head_bytes, 0, None
-        limits = self.gate.options.limits
-        if len(self.headers) > limits.header_count or (size > limits.header_bytes and self._head_size() > limits.header_bytes):
+        self.in_head = False
+        self.head_bytes, self.head_since = 0, None
+        if self._head_is_too_large():
             self._refuse_connection(self._headers_too_large())
             return
-        path = self.url.partition(b"?")[0]
         target = self.url
-        if not path.startswith(b"/"):
-            target = _origin_form(self.url)
-            path = target.partition(b"?")[0]
-        if takes(path) and self.parser.get_method() == b"POST":
+        if not target.startswith(b"/"):
+            target = _origin_form(target)
+        if takes(target.partition(b"?")[0]) and self.parser.get_method() == b"POST":
             self._take_relay(target)
         else:
             self._to_app()
@@ -124,25 +139,30 @@ class ClientConnection(HttpToolsProtocol):
         http11 = self.parser.get_http_version() == "1.1"
         keep_alive = self.parser.should_keep_alive()
         before = self.cycle
-        relay = Relay(self.gate, self, target, self.headers, http11=http11, keep_alive=keep_alive)
-        self.cycle = relay
+        if self.headers != self.head.headers:
+            self.head = RequestHead(self.headers)
+        length = int(self.length) if self.length is not None else 0
+        self.cycle = relay = Relay(self.gate, self, target, self.head, length, http11, keep_alive)
         if before is None or before.response_complete:
-            relay.begin(self.expect_100_continue)
+            relay.begin()
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cast("Any", relay), self.app))
 
     def _to_app(self) -> None:
         """Hand the request to uvicorn as if it had parsed the head itself."""
-        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
+        if self.length is not None:
+            headers.append((b"content-length", self.length))
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expect
-        self.headers.extend(headers)
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Relay):
-            cycle.begin(expects_continue=False)
+            cycle.begin()
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -150,7 +170,8 @@ class ClientConnection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
@@ -207,12 +228,25 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete and not self.pipeline:
             cycle.refuse(error)
         elif cycle is None or cycle.response_complete:
-            answer = Answer(self.transport, http11=True, keep_alive=False)
+            answer = Answer(self.transport, True, False)
             answer.refuse(error.status, self.gate.error_body(self.url or b"", error), b"")
             self._linger()
 
-    def _head_size(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+    def _wait_for_head(self) -> None:
+        """A head arrives in pieces: mind its size, and since when it does."""
+        self.head_bytes += self.read_bytes
+        if self.head_since is None:
+            self.head_since = self.gate.clock()
+        if self.head_bytes > self.gate.options.limits.header_bytes:
+            self._refuse_connection(self._headers_too_large())
+
+    def _head_is_too_large(self) -> bool:
+        limits = self.gate.options.limits
+        if len(self.headers) > limits.header_count:
+            return True
+        if self.read_bytes <= limits.header_bytes:
+            return False
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.header_bytes
 
     def _headers_too_large(self) -> HeadersTooLarge:
         limits = self.gate.options.limits

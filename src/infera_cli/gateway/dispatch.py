@@ -26,9 +26,8 @@ class Dispatcher:
         self.clock = clock
         self.dice = dice or random.Random()  # noqa: S311 - spreads load, keeps no secret
 
-    def route(self, ask: Ask) -> tuple[Decision, Lease]:
+    def route(self, ask: Ask, now: float) -> tuple[Decision, Lease]:
         """Decide and reserve. Raises ModelNotFound, NoRoutableWorker."""
-        now = self.clock()
         view = self.fleet.view(ask.model, now)
         decision = decide(ask, view, self.policy, now=now, dice=self.dice, slack=self.slack)
         return decision, self.fleet.reserve(decision, ask.session, now)

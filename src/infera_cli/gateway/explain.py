@@ -21,9 +21,8 @@ class Explainer:
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
-        who = identify(dict(headers), body, lambda _bits: 0)
-        named = who.pin != f"session:{_MINTED}"
-        ask = Ask(model=who.model, session=who.pin if named else None)
+        model, _session, pin = identify(dict(headers), body, bytes)
+        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None)
         decision: Decision | None = None
         error: str | None = None
         try:
@@ -31,7 +30,7 @@ class Explainer:
         except (FleetError, ModelNotFound) as refusal:
             error = refusal.message
         return Explanation(
-            model=who.model,
+            model=model,
             session=ask.session,
             policy=self._policy,
             worker=decision.worker.id if decision else None,

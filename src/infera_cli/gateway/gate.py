@@ -55,11 +55,12 @@ class Gate:
         self.access = access
         self.options = options
         self.clock = clock
-        self.bits = random.Random().getrandbits  # noqa: S311 - ids, not secrets
+        self.random_bytes = random.Random().randbytes  # noqa: S311 - ids, not secrets
         self.inside: set[Relay] = set()
         self.connections: set[Idle] = set()
         self.rejected = 0
-        self._epoch = wall() - clock()
+        self.epoch = wall() - clock()
+        """Unix time at which the clock read zero."""
         self._mean_total = 1.0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────
@@ -67,10 +68,10 @@ class Gate:
         """Let a request in. Raises TooManyRequests, Unauthorized."""
         access = self.access
         if not access.is_blind:
-            verdict = access.client(relay.headers)
+            verdict = access.client(relay.head.headers)
             relay.strip = verdict.strip
             if not verdict.allowed:
-                access.require_client(relay.headers)
+                access.require_client(relay.head.headers)
         if len(self.inside) >= self.options.limits.in_flight:
             self.rejected += 1
             raise TooManyRequests(
@@ -89,10 +90,6 @@ class Gate:
     def seconds_until_room(self) -> float:
         """When the next place is likely to be free: mean duration over places, 1 to 60 s."""
         return min(60.0, max(1.0, self._mean_total / max(1, self.options.limits.in_flight)))
-
-    def unix_time(self, moment: float) -> float:
-        """Clock reading → seconds since 1970."""
-        return self._epoch + moment
 
     def worker_left(self, worker: Worker) -> None:
         """A worker is gone for good: what waits for its first byte moves on (R110)."""
@@ -151,7 +148,7 @@ class Gate:
                 self.dispatcher.fleet.alive(relay.lease.worker, now)
         if times.total and now - relay.started > times.total:
             relay.timed_out("total")
-        elif times.first_byte and relay.sent and not relay.first_byte and now - relay.attempt > times.first_byte:
+        elif times.first_byte and relay.sent and not relay.first_byte and now - relay.picked > times.first_byte:
             relay.timed_out("first-byte")
         elif times.idle and relay.first_byte and now - relay.moved > times.idle:
             relay.timed_out("idle")

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from infera_cli.protocol.headers import is_sound_id, session_from_headers
 from infera_cli.protocol.openai import NOTHING, Peek, peek, peek_form
 
-
-class Identity(msgspec.Struct, frozen=True, gc=False):
-    """`session` is the id shown to the client, `pin` the namespaced key that routing pins."""
-
-    model: str | None
-    session: str
-    pin: str
+RandomBytes = Callable[[int], bytes]
 
 
-def request_id(known: Mapping[bytes, bytes], bits: Callable[[int], int]) -> str:
-    """The client's own id where it is sound, else a fresh one."""
-    for name in (b"x-request-id", b"x-infera-request-id"):
-        given = known.get(name)
-        if given is not None and is_sound_id(given):
-            return given.decode("ascii")
-    return mint(bits)
+def request_id(known: Mapping[bytes, bytes], random_bytes: RandomBytes) -> str:
+    """The client's own id where it is sound, else a fresh one of 32 hex digits."""
+    given = known.get(b"x-request-id") or known.get(b"x-infera-request-id")
+    if given is not None and is_sound_id(given):
+        return given.decode("ascii")
+    return random_bytes(16).hex()
 
 
-def mint(bits: Callable[[int], int]) -> str:
-    """A fresh id: 32 lower-case hex digits from `bits(128)`."""
-    return f"{bits(128):032x}"
+def identify(
+    known: Mapping[bytes, bytes], body: bytes | bytearray, random_bytes: RandomBytes
+) -> tuple[str | None, str, str]:
+    """(model, session id shown to the client, namespaced key that routing pins).
 
-
-def identify(known: Mapping[bytes, bytes], body: bytes | bytearray, bits: Callable[[int], int]) -> Identity:
-    """Read who asks for what. A header names the session before the body does; an unsound name gives a fresh one."""
-    content_type = known.get(b"content-type", b"")
-    seen = peek_form(body) if content_type.startswith(b"multipart/") else peek(body) if body else NOTHING
+    A header names the session before the body does; an unsound name gives a fresh one.
+    """
+    seen = _peek(known, body)
     kind, value = _session(known, seen)
-    if kind == "session" and value:
-        return Identity(seen.model, value, f"session:{value}")
-    fresh = mint(bits)
-    return Identity(seen.model, fresh, f"{kind}:{value}" if value else f"session:{fresh}")
+    if value is None:
+        fresh = random_bytes(16).hex()
+        return seen.model, fresh, "session:" + fresh
+    if kind == "session":
+        return seen.model, value, "session:" + value
+    return seen.model, random_bytes(16).hex(), f"{kind}:{value}"
+
+
+def _peek(known: Mapping[bytes, bytes], body: bytes | bytearray) -> Peek:
+    if not body:
+        return NOTHING
+    if known.get(b"content-type", b"").startswith(b"multipart/"):
+        return peek_form(body)
+    return peek(body)
 
 
 def _session(known: Mapping[bytes, bytes], seen: Peek) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ answering (nobody else any more). Only a worker's own fault counts against it (r
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from infera_cli.errors import (
@@ -22,12 +23,12 @@ from infera_cli.errors import (
 )
 from infera_cli.events import Outcome, RequestDone, WorkerFault
 from infera_cli.gateway.answer import Answer
-from infera_cli.gateway.identity import identify, mint, request_id
+from infera_cli.gateway.identity import identify, request_id
 from infera_cli.gateway.ports import Lease, Score
 from infera_cli.gateway.upstream.http import Connection
-from infera_cli.protocol.headers import NOT_SENT_UP, Headers, is_sound_id, less_connection, lines
-from infera_cli.routing.journey import Journey
-from infera_cli.routing.types import Ask, Worker
+from infera_cli.protocol.headers import CREDENTIALS, AnswerHead, RequestHead
+from infera_cli.routing.journey import Journey, State
+from infera_cli.routing.types import Ask, Worker, WorkerSpec
 
 if TYPE_CHECKING:
     from infera_cli.gateway.connection import ClientConnection
@@ -36,38 +37,49 @@ if TYPE_CHECKING:
 _MAY_GO_ELSEWHERE = frozenset({429, 500, 502, 503, 504})
 """Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
 
+_OUR_HEADERS = (
+    b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\nx-infera-worker: %b\r\n"
+    b"server-timing: queue;dur=%.3f, pick;dur=%.3f, upstream;dur=%.3f\r\n"
+)
+
+NONE_STRIPPED: frozenset[bytes] = frozenset()
+NOBODY_ASKED = Ask()
+
 
 class Relay:
     """A request that the data plane serves. To uvicorn's protocol it looks like a request-response cycle."""
 
+    __slots__ = (
+        "answer", "ask", "body", "bytes_in", "client", "commented", "complete", "connecting", "connection", "first_byte", "gate",
+        "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received", "retries", "scored", "seen_chunks",
+        "sent", "session", "started", "strip", "target", "why",
+    )  # fmt: skip
+
     def __init__(
-        self, gate: Gate, client: ClientConnection, target: bytes, headers: Headers, *, http11: bool, keep_alive: bool
-    ) -> None:
+        self, gate: Gate, client: ClientConnection, target: bytes, head: RequestHead, length: int,
+        http11: bool, keep_alive: bool,
+    ) -> None:  # fmt: skip
         self.gate = gate
         self.client = client
         self.target = target
-        self.headers = headers
-        self.known = dict(headers)
-        self.answer = Answer(client.transport, http11=http11, keep_alive=keep_alive)
+        self.head = head
+        self.length = length
+        self.answer = Answer(client.transport, http11, keep_alive)
         self.journey = Journey()
-        self.body: bytearray | None = bytearray()
-        self.complete = False
-        self.its_turn = False
-        self.id = request_id(self.known, gate.bits)
+        self.body: bytes | bytearray | None = b""
+        self.id = request_id(head.fields, gate.random_bytes)
+        self.started = gate.clock()
+        self.received = self.picked = self.sent = self.first_byte = self.moved = self.commented = 0.0
+        self.complete = self.its_turn = self.scored = False
         self.session: str | None = None
-        self.ask = Ask()
-        self.strip: frozenset[bytes] = frozenset()
         self.why = ""
+        self.strip = NONE_STRIPPED
         self.lease: Lease | None = None
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
-        self.retries = 0
-        self.scored = False
-        self.started = gate.clock()
-        self.received = self.picked = self.sent = self.first_byte = self.attempt = 0.0
-        self.bytes_in = 0
+        self.ask = NOBODY_ASKED
+        self.retries = self.bytes_in = 0
         self.seen_chunks = -1
-        self.moved = self.commented = self.started
 
     # ── what uvicorn asks of a cycle ─────────────────────────────────────────────────────────────────
     @property
@@ -85,7 +97,7 @@ class Relay:
         self.answer.keep_alive = value
 
     # ── the request comes in ─────────────────────────────────────────────────────────────────────────
-    def begin(self, expects_continue: bool) -> None:
+    def begin(self) -> None:
         """It is this request's turn to be answered: earlier ones of the connection are done."""
         self.its_turn = True
         try:
@@ -96,18 +108,22 @@ class Relay:
             return
         if self.complete:
             self._start()
-        elif expects_continue:
+        elif self.head.fields.get(b"expect", b"").lower() == b"100-continue":
             self.client.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _check_length(self) -> None:
         limit = self.gate.options.limits.body_bytes
-        if self.body is None or int(self.known.get(b"content-length", 0)) > limit:
+        if self.body is None or self.length > limit:
             raise too_large(limit)
 
     def take_body(self, data: bytes) -> None:
         """A piece of the request body."""
-        if self.body is None:
+        if not self.body:
+            if self.body is not None:  # else it was refused already
+                self.body = data
             return
+        if isinstance(self.body, bytes):
+            self.body = bytearray(self.body)
         self.body += data
         if len(self.body) > self.gate.options.limits.body_bytes:
             self.body = None
@@ -125,11 +141,10 @@ class Relay:
         self.journey.move("admitted")
         self.bytes_in = len(self.body)
         self.received = self.gate.clock()
-        identity = identify(self.known, self.body, self.gate.bits)
-        self.session = identity.session
-        self.ask = Ask(identity.model, identity.pin)
+        model, self.session, pin = identify(self.head.fields, self.body, self.gate.random_bytes)
+        self.ask = Ask(model, pin)
         try:
-            self._attempt()
+            self._attempt(self.received)
         except InferaError as error:
             self.refuse(error)
 
@@ -144,21 +159,21 @@ class Relay:
             self.connection.resume_reading()
 
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────────
-    def _attempt(self) -> None:
+    def _attempt(self, now: float) -> None:
         """Choose a worker and send. Raises ModelNotFound, NoRoutableWorker."""
-        decision, lease = self.gate.dispatcher.route(self.ask)
+        decision, self.lease = self.gate.dispatcher.route(self.ask, now)
         self.journey.move("routed")
         self.why = decision.why
-        self.lease = lease
         self.scored = False
-        self.picked = self.attempt = self.gate.clock()
-        self._send_on(self.gate.upstream.pool(lease.worker).take(self.picked))
-
-    def _send_on(self, connection: Connection | None) -> None:
+        self.picked = now = self.gate.clock()
+        connection = self.gate.upstream.pool(decision.worker).take(now)
         if connection is None:
-            self.connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connect_anew()
         else:
-            self._send(connection)
+            self._send(connection, now)
+
+    def _connect_anew(self) -> None:
+        self.connecting = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
         assert self.lease is not None
@@ -167,31 +182,28 @@ class Relay:
             connection = await self.gate.upstream.pool(worker).connect()
         except (OSError, TimeoutError) as error:
             self.connecting = None
-            self._failed(worker, Score.UNREACHABLE, "connect", _named(error))
+            self._failed(worker, Score.UNREACHABLE, "connect", str(error) or type(error).__name__)
             return
         self.connecting = None
-        self._send(connection)
+        self._send(connection, self.gate.clock())
 
-    def _send(self, connection: Connection) -> None:
-        assert self.lease is not None
+    def _send(self, connection: Connection, now: float) -> None:
         assert self.body is not None
         self.journey.move("sent")
         self.connection = connection
-        self.sent = self.gate.clock()
-        connection.send(self, [self._head(self.lease.worker), self.body])
+        self.sent = now
+        connection.send(self, self._head(connection.pool.spec), self.body)
 
-    def _head(self, worker: Worker) -> bytes:
-        spec = worker.spec
-        dropped = less_connection(NOT_SENT_UP, self.known.get(b"connection")) | self.strip
-        ours = b"x-request-id: %b\r\n" % self.id.encode()
-        if spec.api_key is not None:
-            dropped |= {b"authorization", b"x-api-key"}
-            ours += b"authorization: Bearer %b\r\n" % spec.api_key.encode()
-        given = self.known.get(b"x-session-id")
-        if given is not None and not is_sound_id(given):
-            dropped |= {b"x-session-id"}
-        return b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n%b\r\n" % (
-            spec.path_prefix.encode(), self.target, spec.authority.encode(), lines(self.headers, dropped), self.bytes_in, ours,
+    def _head(self, spec: WorkerSpec) -> bytes:
+        head = self.head
+        passed = head.passed_on
+        if self.strip or spec.api_key is not None:
+            replaced = self.strip if spec.api_key is None else self.strip | CREDENTIALS
+            passed = head.without(replaced)
+            if spec.api_key is not None:
+                passed += b"authorization: Bearer %b\r\n" % spec.api_key.encode()
+        return b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
+            spec.path_prefix.encode(), self.target, spec.authority.encode(), passed, self.bytes_in, self.id.encode(),
         )  # fmt: skip
 
     def _failed(self, worker: Worker, score: Score, reason: str, detail: str) -> None:
@@ -206,7 +218,7 @@ class Relay:
             self.retries += 1
         self.ask = Ask(self.ask.model, self.ask.session, (*self.ask.tried, worker))
         try:
-            self._attempt()
+            self._attempt(self.gate.clock())
         except (NoRoutableWorker, ModelNotFound):
             self._give_up(unreachable(worker, reason))
 
@@ -216,7 +228,7 @@ class Relay:
         return self.gate.dispatcher.can_route(Ask(self.ask.model, self.ask.session, (*self.ask.tried, worker)))
 
     # ── the worker answers (upstream.http.Receiver) ──────────────────────────────────────────────────
-    def on_head(self, connection: Connection, status: int, headers: Headers) -> None:
+    def on_head(self, connection: Connection, status: int, head: AnswerHead) -> None:
         """The worker's status and headers."""
         assert self.lease is not None
         worker = self.lease.worker
@@ -230,28 +242,34 @@ class Relay:
             self.gate.bus.emit(WorkerFault(worker.id, f"status_{status}", self.id))
         self.journey.move("answering")
         self.body = None
-        self.answer.begin(status, headers, connection.framing, connection.content_length, self._our_headers())
+        self.answer.begin(status, head, connection.framing, connection.content_length, self._our_headers())
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought."""
         answer = self.answer
-        if pieces and not self.first_byte:
+        if not self.first_byte and pieces:
             self.first_byte = self.gate.clock()
             if answer.status < 400:
-                self._score(Score.SUCCESS)
+                self._score(Score.SUCCESS, self.first_byte)
         if not done:
             answer.data(pieces, False)
-            return
-        ending = self.gate.ending(self.target, answer, pieces) if answer.streamed and answer.status < 400 else "done"
-        answer.data(pieces, ending != "cut")
-        if ending == "cut":
-            self._break_off("The worker ended the stream before the answer was complete.")
-            return
-        self._score(Score.SUCCESS if answer.status < 400 else Score.NEUTRAL)
-        if answer.status >= 400:
+        elif answer.status >= 400:
+            answer.data(pieces, True)
+            self._score(Score.NEUTRAL)
             self._end("done", "5xx" if answer.status >= 500 else "4xx")
         else:
-            self._end("done", "ok" if ending == "done" else "broken")
+            self._finish(pieces)
+
+    def _finish(self, pieces: list[bytes]) -> None:
+        answer = self.answer
+        ending = self.gate.ending(self.target, answer, pieces) if answer.streamed else "done"
+        if ending == "cut":
+            answer.data(pieces, False)
+            self._break_off("The worker ended the stream before the answer was complete.")
+            return
+        answer.data(pieces, True)
+        self._score(Score.SUCCESS)
+        self._end("done", "ok" if ending == "done" else "broken")
 
     def on_broken(self, connection: Connection, detail: str) -> None:
         """The connection ended before the answer was complete."""
@@ -264,7 +282,7 @@ class Relay:
         elif connection.reused and not connection.started:
             # It closed an idle connection just as we wrote: nobody's fault, and surely not executed (R022).
             self.journey.move("routed")
-            self._send_on(None)
+            self._connect_anew()
         else:
             self._failed(worker, Score.FAULT, "broken", detail)
 
@@ -308,17 +326,17 @@ class Relay:
         if isinstance(error, NoRoutableWorker):
             self.gate.dispatcher.fleet.reject()
         self.answer.keep_alive = self.answer.keep_alive and self.complete
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._our_headers(error))
+        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_headers(error))
         self._end("refused", "rejected", error.message)
 
     def _give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._our_headers(error))
+        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_headers(error))
         self._end("failed", outcome, error.message)
 
-    def _score(self, score: Score) -> None:
+    def _score(self, score: Score, now: float | None = None) -> None:
         if self.lease is not None and not self.scored:
             self.scored = True
-            self.gate.dispatcher.fleet.score(self.lease.worker, score, self.gate.clock())
+            self.gate.dispatcher.fleet.score(self.lease.worker, score, now or self.gate.clock())
 
     def _settle(self) -> None:
         lease, self.lease = self.lease, None
@@ -333,45 +351,56 @@ class Relay:
         if connecting is not None:
             connecting.cancel()
 
-    def _end(self, state: str, outcome: Outcome, error: str | None = None) -> None:
-        worker = self.lease.worker.id if self.lease is not None else self.ask.tried[-1].id if self.ask.tried else None
-        self._settle()
+    def _end(self, state: State, outcome: Outcome, error: str | None = None) -> None:
+        now = self.gate.clock()
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            worker: str | None = lease.worker.id
+            lease.settle(now)
+        else:
+            worker = self.ask.tried[-1].id if self.ask.tried else None
         self.connection = None
         self.body = None
-        self.journey.move(state)  # type: ignore[arg-type]
-        self.gate.leave(self, self._record(worker, outcome, error))
+        self.journey.move(state)
+        self.gate.leave(self, self._record(worker, outcome, error, now))
         self.client.relay_ended(self)
 
-    def _record(self, worker: str | None, outcome: Outcome, error: str | None) -> RequestDone:
+    def _record(self, worker: str | None, outcome: Outcome, error: str | None, now: float) -> RequestDone:
         began, answer = self.started, self.answer
         return RequestDone(
-            id=self.id, path=self.target.partition(b"?")[0].decode("latin-1"), model=self.ask.model, session=self.session,
-            worker=worker, why=self.why, status=answer.status, outcome=outcome, retries=self.retries,
-            streamed=answer.streamed, started=self.gate.unix_time(began),
-            received=self.received - began if self.received else None,
-            picked=self.picked - began if self.picked else None,
-            sent=self.sent - began if self.sent else None,
-            first_byte=self.first_byte - began if self.first_byte else None,
-            total=self.gate.clock() - began, chunks=answer.chunks, bytes_in=self.bytes_in, bytes_out=answer.bytes_out,
-            tail=answer.tail(), peer=self.client.peer, error=error,
+            self.id, path_of(self.target), self.ask.model, self.session, worker, self.why, answer.status, outcome,
+            self.retries, answer.streamed, self.gate.epoch + began,
+            self.received - began if self.received else None,
+            self.picked - began if self.picked else None,
+            self.sent - began if self.sent else None,
+            self.first_byte - began if self.first_byte else None,
+            now - began, answer.chunks, self.bytes_in, answer.bytes_out, answer.tail(), self.client.peer, error,
         )  # fmt: skip
 
-    def _our_headers(self, error: InferaError | None = None) -> bytes:
+    def _our_headers(self) -> bytes:
+        assert self.lease is not None
         name = self.id.encode()
-        if self.session is None:
-            self.session = mint(self.gate.bits)
-        out = b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\n" % (name, name, self.session.encode())
-        if error is None:
-            assert self.lease is not None
-            return out + b"x-infera-worker: %b\r\nserver-timing: queue;dur=%.3f, pick;dur=%.3f, upstream;dur=%.3f\r\n" % (
-                self.lease.worker.id.encode("ascii", "replace"), (self.received - self.started) * 1e3,
-                (self.picked - self.received) * 1e3, (self.gate.clock() - self.picked) * 1e3,
-            )  # fmt: skip
+        return _OUR_HEADERS % (
+            name, name, self._session().encode(), self.lease.worker.id.encode("ascii", "replace"),
+            (self.received - self.started) * 1e3, (self.picked - self.received) * 1e3,
+            (self.gate.clock() - self.picked) * 1e3,
+        )  # fmt: skip
+
+    def _refusal_headers(self, error: InferaError) -> bytes:
+        name = self.id.encode()
+        out = b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\n" % (
+            name, name, self._session().encode(),
+        )  # fmt: skip
         if error.retry_after is not None:
             out += b"retry-after: %d\r\n" % max(1, round(error.retry_after))
         if error.status == 401:
             out += b"www-authenticate: Bearer\r\n"
         return out
+
+    def _session(self) -> str:
+        if self.session is None:  # refused before its body was read
+            self.session = identify(self.head.fields, b"", self.gate.random_bytes)[1]
+        return self.session
 
 
 def too_large(limit: int) -> BodyTooLarge:
@@ -385,5 +414,7 @@ def unreachable(worker: Worker, reason: str) -> WorkerUnreachable:
     return WorkerUnreachable(f"Worker {worker.id} {what}, and no other one could take the request.")
 
 
-def _named(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+@lru_cache(maxsize=1024)
+def path_of(target: bytes) -> str:
+    """The path of a request target, without its query."""
+    return target.partition(b"?")[0].decode("latin-1")

@@ -76,13 +76,66 @@ def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, bytes] | No
 
 
 # ── heads on the wire ────────────────────────────────────────────────────────────────────────────────
+_PLAIN = (b"keep-alive", b"close")
+
+
 def less_connection(dropped: frozenset[bytes], connection: bytes | None) -> frozenset[bytes]:
     """`dropped`, and what a Connection header of that value declares hop-by-hop."""
-    if connection is None or connection.lower() in {b"keep-alive", b"close"}:
+    if connection is None or connection.lower() in _PLAIN:
         return dropped
     return dropped | {token.strip().lower() for token in connection.split(b",")}
 
 
 def lines(headers: Headers, dropped: frozenset[bytes]) -> bytes:
-    """The header lines of `headers` less those named in `dropped`."""
+    """The header lines of `headers` less those named in `dropped`, each with its end."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] not in dropped])
+
+
+class RequestHead:
+    """The header fields of a request, less Content-Length, and what passes to a worker.
+
+    A client says nearly the same head again and again on a connection; one that equals the last is not worked out
+    anew, which is why the length, the part that changes, is kept apart.
+    """
+
+    __slots__ = ("fields", "headers", "passed_on")
+
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.fields = dict(headers)
+        session = self.fields.get(b"x-session-id")
+        unsound = frozenset({b"x-session-id"}) if session and not is_sound_id(session) else frozenset()
+        self.passed_on = self.without(unsound)
+
+    def without(self, names: frozenset[bytes]) -> bytes:
+        """The lines that pass to a worker, less those of `names`."""
+        return lines(self.headers, less_connection(NOT_SENT_UP, self.fields.get(b"connection")) | names)
+
+
+class AnswerHead:
+    """The header fields of a worker's answer, less Content-Length, and what passes to the client."""
+
+    __slots__ = ("chunked", "encoded", "headers", "passed_on", "streamed")
+
+    def __init__(self, headers: Headers) -> None:
+        fields = dict(headers)
+        self.headers = headers
+        self.chunked = _is_chunked(fields.get(b"transfer-encoding"))
+        self.encoded = fields.get(b"content-encoding", b"identity") != b"identity"
+        self.streamed = fields.get(b"content-type", b"").lower().startswith(EVENT_STREAM)
+        self.passed_on = lines(headers, less_connection(NOT_SENT_DOWN, fields.get(b"connection")))
+        if self.streamed:
+            self.passed_on += lines([pair for pair in _ADDED_TO_STREAMS if pair[0] not in fields], frozenset())
+
+
+EVENT_STREAM = b"text/event-stream"
+_ADDED_TO_STREAMS = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+"""Keeps proxies from gathering a stream (rulings 8; R014)."""
+
+
+def _is_chunked(coding: bytes | None) -> bool:
+    if coding is None:
+        return False
+    if coding.strip().lower() != b"chunked":
+        raise ValueError("a transfer coding other than chunked")
+    return True

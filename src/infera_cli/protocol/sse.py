@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-EVENT_STREAM = b"text/event-stream"
 _BOUNDARIES = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]+)"')
 _ERROR = re.compile(rb'(?:^|\n)(?:event:\s*error\s*[\r\n]|data:\s*\{\s*"error"\s*:\s*[{"])')

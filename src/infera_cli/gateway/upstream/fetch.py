@@ -8,20 +8,19 @@ from __future__ import annotations
 import asyncio
 
 from infera_cli.gateway.upstream.http import Client, Connection, Pool
-from infera_cli.protocol.headers import Headers
+from infera_cli.protocol.headers import AnswerHead
 from infera_cli.routing.types import WorkerSpec
 
 MAX_REPLY = 4 << 20
 
 
 class Reply:
-    """Status, headers and body of a complete answer."""
+    """Status and body of a complete answer."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "status")
 
-    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+    def __init__(self, status: int, body: bytes) -> None:
         self.status = status
-        self.headers = headers
         self.body = body
 
 
@@ -31,12 +30,10 @@ class _Collector:
     def __init__(self) -> None:
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._status = 0
-        self._headers: Headers = []
         self._body = bytearray()
 
-    def on_head(self, _connection: Connection, status: int, headers: Headers) -> None:
+    def on_head(self, _connection: Connection, status: int, _head: AnswerHead) -> None:
         self._status = status
-        self._headers = headers
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         for piece in pieces:
@@ -46,7 +43,7 @@ class _Collector:
         if len(self._body) > MAX_REPLY:
             self.reply.set_exception(ConnectionError(f"the answer is over {MAX_REPLY} bytes"))
         elif done:
-            self.reply.set_result(Reply(self._status, self._headers, bytes(self._body)))
+            self.reply.set_result(Reply(self._status, bytes(self._body)))
 
     def on_broken(self, _connection: Connection, detail: str) -> None:
         if not self.reply.done():
@@ -65,7 +62,7 @@ class Fetcher:
             connection = await self._client.connect(Pool(spec, self._client))
             collector = _Collector()
             try:
-                connection.send(collector, [_request(spec, path)])
+                connection.send(collector, _request(spec, path), b"")
                 return await collector.reply
             finally:
                 connection.abandon()

@@ -13,14 +13,14 @@ from typing import Any, Protocol, cast
 
 import httptools
 
-from infera_cli.protocol.headers import Headers
+from infera_cli.protocol.headers import AnswerHead, Headers
 from infera_cli.routing.types import Worker, WorkerSpec
 
 
 class Receiver(Protocol):
     """Who waits for the answer on a connection."""
 
-    def on_head(self, connection: Connection, status: int, headers: Headers) -> None:
+    def on_head(self, connection: Connection, status: int, head: AnswerHead) -> None:
         """A final status line and its headers; the connection's `framing` is known."""
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
@@ -30,14 +30,20 @@ class Receiver(Protocol):
         """The connection ended or spoke nonsense before the answer was complete."""
 
 
+_JOINED_BELOW = 64 << 10
+"""Copying a small body behind its head is cheaper than handing over two buffers."""
+
 LENGTH, CHUNKED, UNTIL_CLOSE, EMPTY = "length", "chunked", "until_close", "empty"
+
+
+_NO_HEAD = AnswerHead([])
 
 
 class Connection(asyncio.Protocol):
     """One connection to one worker."""
 
     __slots__ = (
-        "_buffered", "_closed", "_done", "_fresh_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver", "_status", "content_length",
+        "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver", "_status", "content_length",
         "framing", "idle_since", "pool", "reused", "started", "transport",
     )  # fmt: skip
 
@@ -47,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._headers: Headers = []
+        self._head = _NO_HEAD
         self._pieces: list[bytes] = []
         self._status = 0
         self._done = False
@@ -60,12 +67,15 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
 
     # ── for the relay ────────────────────────────────────────────────────────────────────────────────
-    def send(self, receiver: Receiver, data: list[bytes | bytearray]) -> None:
+    def send(self, receiver: Receiver, head: bytes, body: bytes | bytearray) -> None:
         """Send a request whose answer goes to `receiver`."""
         self._receiver = receiver
         self.started = False
         self._done = False
-        self.transport.writelines(data)
+        if len(body) < _JOINED_BELOW:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more: close, which is how an engine learns it (engines.md §1.9)."""
@@ -139,10 +149,16 @@ class Connection(asyncio.Protocol):
             raise ValueError("a second answer to one request")
         self._headers = []
         self._status = 0
+        self.content_length = -1
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._status:  # afterwards come trailers, which are dropped
-            self._headers.append((name.lower(), value))
+        if self._status:
+            return  # a trailer; those are dropped
+        name = name.lower()
+        if name == b"content-length":
+            self.content_length = int(value)
+        else:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -151,25 +167,17 @@ class Connection(asyncio.Protocol):
                 raise ValueError("an upgrade nobody asked for")
             return
         self._status = status
-        self._set_framing(status)
-        receiver = self._receiver
-        if receiver is not None:
-            self._fresh_head = True
-            receiver.on_head(self, status, self._headers)
-
-    def _set_framing(self, status: int) -> None:
-        self.framing = UNTIL_CLOSE
+        if self._headers != self._head.headers:
+            self._head = AnswerHead(self._headers)
         if status in {204, 304}:
             self.framing = EMPTY
-            return
-        for name, value in self._headers:
-            if name == b"transfer-encoding":
-                if value.strip().lower() != b"chunked":
-                    raise ValueError("a transfer coding other than chunked")
-                self.framing = CHUNKED
-            elif name == b"content-length" and self.framing != CHUNKED:
-                self.framing = LENGTH
-                self.content_length = int(value)
+        elif self._head.chunked:
+            self.framing = CHUNKED
+        else:
+            self.framing = UNTIL_CLOSE if self.content_length < 0 else LENGTH
+        if self._receiver is not None:
+            self._fresh_head = True
+            self._receiver.on_head(self, status, self._head)
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
