@@ -23,9 +23,11 @@ UNDECIDED = frozenset({"truncated", "reset"})
 
 
 class Conversation:
-    """Item `index`, due `scheduled` s from the start, or without a plan at `due` (`perf_counter`)."""
+    """Item `index`: due `scheduled` s from the start, or at `due` (`perf_counter`) without a plan."""
 
-    def __init__(self, driver: Driver, index: int, *, scheduled: float | None, due: float | None = None) -> None:
+    def __init__(
+        self, driver: Driver, index: int, *, scheduled: float | None, due: float | None = None
+    ) -> None:
         self._driver, self._job, self._index = driver, driver.job, index
         self._scheduled = scheduled
         self._due = perf_counter() if due is None else due
@@ -40,7 +42,8 @@ class Conversation:
         """Make the first request ahead of time."""
         if self._item is _NOTHING:
             self._item = self._driver.dataset.item(self._index)
-            self._history = History(self._item, self._job.salt)
+            spare = bool(self._job.salt) and not self._driver.measured and not self._job.warm
+            self._history = History(self._item, f"warm-up {self._job.salt}" if spare else self._job.salt)
             self._ready = self._request(self._item, self._item.turns[0])
         return self._item
 
@@ -97,7 +100,7 @@ class Conversation:
         name = self._item.session
         if name is None and not self._job.always_session:
             return None
-        return "-".join(part for part in (name or f"bench-{self._index}", self._job.salt) if part)
+        return f"{name or f'bench-{self._index}'}-{self._job.run}"
 
     def _sample(self, number: int, turn: Turn, exchange: Exchange, answer: Answer, outcome: str) -> Sample:
         start = self._driver.start

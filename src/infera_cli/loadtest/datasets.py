@@ -28,7 +28,7 @@ def resolve(name: str) -> str:
     found = ALIASES.get(name, name)
     if found not in (*SYNTHETIC, *FROM_FILE):
         choices = ", ".join((*SYNTHETIC, *FROM_FILE))
-        raise ConfigError(f"There is no dataset {name!r}; choose from {choices}.", param="--dataset-name")
+        raise ConfigError(f"there is no dataset {name!r}; choose from {choices}", param="--dataset-name")
     return found
 
 
@@ -43,15 +43,15 @@ def load(spec: DatasetSpec, seed: int, count: Count | None = None) -> Dataset:
     if name in SYNTHETIC:
         return _synthetic(name, spec, seed, count)
     if not spec.path:
-        raise ConfigError(f"The dataset {name} is a file: give --dataset-path.", param="--dataset-path")
+        raise ConfigError(f"the dataset {name} is a file: give --dataset-path", param="--dataset-path")
     return _from_file(name, spec, seed, count)
 
 
 def _synthetic(name: str, spec: DatasetSpec, seed: int, count: Count | None) -> Dataset:
     if spec.input_len < 1:
-        raise ConfigError("The input length must be at least 1 token.", param="--random-input-len")
+        raise ConfigError("the input length must be at least 1 token", param="--random-input-len")
     if not 0 <= spec.range_ratio < 1:
-        raise ConfigError("The range ratio must be in [0, 1).", param="--random-range-ratio")
+        raise ConfigError("the range ratio must be in [0, 1)", param="--random-range-ratio")
     prompt = Lengths(spec.input_len, spec.range_ratio)
     output = Lengths(spec.output_len or 128, spec.range_ratio)
     if name == "random":
@@ -91,9 +91,9 @@ def read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         reason = error.strerror or error
-        raise ConfigError(f"Cannot read the dataset {path}: {reason}.", param="--dataset-path") from None
+        raise ConfigError(f"cannot read the dataset {path}: {reason}", param="--dataset-path") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"The dataset {path} is not UTF-8 text.", param="--dataset-path") from None
+        raise ConfigError(f"the dataset {path} is not UTF-8 text", param="--dataset-path") from None
 
 
 def tokenizer(path: str | None) -> Count | None:
@@ -107,5 +107,5 @@ def tokenizer(path: str | None) -> Count | None:
     try:
         loaded = Tokenizer.from_file(str(place))
     except Exception as error:  # noqa: BLE001  # the library raises a bare Exception
-        raise ConfigError(f"Cannot load the tokenizer {place}: {error}.", param="--tokenizer") from None
+        raise ConfigError(f"cannot load the tokenizer {place}: {error}", param="--tokenizer") from None
     return lambda text: len(loaded.encode(text, add_special_tokens=False).ids)

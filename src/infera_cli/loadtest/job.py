@@ -53,7 +53,8 @@ class Job(msgspec.Struct, frozen=True):
     """The load of one process: its part is number `part` of `parts`.
 
     `direct` are workers that every second arrival goes to, past the router. `salt` begins every prompt, so
-    that no cache has seen it. `warm` sends the whole plan once, unmeasured, before the clock starts.
+    that no cache has seen it; `run` ends every session id. `warm` sends the whole plan once, unmeasured,
+    before the clock starts.
     """
 
     target: Target
@@ -64,6 +65,7 @@ class Job(msgspec.Struct, frozen=True):
     direct: tuple[str, ...] = ()
     path: str = ""
     salt: str = ""
+    run: str = ""
     warmups: int = 0
     warm: bool = False
     max_concurrency: int | None = None

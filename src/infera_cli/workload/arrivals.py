@@ -86,33 +86,33 @@ Arrivals = OpenLoop | Replay | ClosedLoop
 def check(arrivals: Arrivals) -> None:
     """Refuse impossible plans. Raises ConfigError."""
     if arrivals.count is not None and arrivals.count < 1:
-        raise ConfigError("The number of requests must be at least 1.", param="--num-prompts")
+        raise ConfigError("the number of requests must be at least 1", param="--num-prompts")
     if arrivals.duration is not None and not 0 < arrivals.duration < math.inf:
-        raise ConfigError("The duration must be a positive number of seconds.", param="--duration")
+        raise ConfigError("the duration must be a positive number of seconds", param="--duration")
     if isinstance(arrivals, Replay):
         if not 0 < arrivals.speed < math.inf:
-            raise ConfigError("The replay speed must be a positive number.", param="--speed")
+            raise ConfigError("the replay speed must be a positive number", param="--speed")
         return
     if arrivals.count is None and arrivals.duration is None:
-        raise ConfigError("Say how long: a number of requests (-n) or a duration (-d).")
+        raise ConfigError("say how long: a number of requests (-n) or a duration (-d)")
     if isinstance(arrivals, ClosedLoop):
         if arrivals.concurrency < 1:
-            raise ConfigError("The concurrency must be at least 1.", param="--concurrency")
+            raise ConfigError("the concurrency must be at least 1", param="--concurrency")
         return
     _check_open(arrivals)
 
 
 def _check_open(plan: OpenLoop) -> None:
     if not plan.rate > 0:
-        raise ConfigError("The request rate must be above 0 (inf: all at once).", param="--request-rate")
+        raise ConfigError("the request rate must be above 0 (inf: all at once)", param="--request-rate")
     if not plan.burstiness > 0:
-        raise ConfigError("The burstiness must be above 0 (1 Poisson, inf constant).", param="--burstiness")
+        raise ConfigError("the burstiness must be above 0 (1 Poisson, inf constant)", param="--burstiness")
     if plan.rate == math.inf and plan.count is None:
-        raise ConfigError("With an infinite rate give the number of requests (-n).", param="--request-rate")
+        raise ConfigError("with an infinite rate give the number of requests (-n)", param="--request-rate")
     if plan.ramp is not None and not (0 < plan.ramp.start < math.inf and 0 < plan.ramp.end < math.inf):
-        raise ConfigError("Both ends of a ramp must be finite and above 0.", param="--ramp-up-start-rps")
+        raise ConfigError("both ends of a ramp must be finite and above 0", param="--ramp-up-start-rps")
     if planned(plan) < 1:
-        raise ConfigError("At this rate not one request is due within the duration.", param="--request-rate")
+        raise ConfigError("at this rate not one request is due within the duration", param="--request-rate")
 
 
 def planned(plan: OpenLoop) -> int:

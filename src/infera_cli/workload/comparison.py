@@ -19,7 +19,7 @@ from random import Random
 import msgspec
 
 from infera_cli.workload.distribution import Distribution
-from infera_cli.workload.measures import Figures
+from infera_cli.workload.figures import Figures
 
 DRAWS = 1000
 LATENCIES = ("ttft", "tpot", "e2el")

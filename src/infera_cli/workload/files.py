@@ -32,7 +32,7 @@ def numbered(lines: Iterable[str], origin: str) -> Iterator[tuple[int, Any]]:
         try:
             yield number, msgspec.json.decode(line)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{origin}:{number}: not a JSON value ({error}).") from None
+            raise ConfigError(f"{origin}:{number}: not a JSON value ({error})") from None
 
 
 def fault(origin: str, number: int, what: str) -> ConfigError:
@@ -43,7 +43,7 @@ def fault(origin: str, number: int, what: str) -> ConfigError:
 def need(items: list[Item], origin: str, what: str = "a usable request") -> Listed:
     """The dataset of `items`; an empty one is refused."""
     if not items:
-        raise ConfigError(f"{origin}: the dataset holds not one row with {what}.")
+        raise ConfigError(f"{origin}: the dataset holds not one row with {what}")
     return Listed(items)
 
 
@@ -60,9 +60,9 @@ def sharegpt(
     try:
         rows = msgspec.json.decode(content)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{origin}: not JSON ({error}).") from None
+        raise ConfigError(f"{origin}: not JSON ({error})") from None
     if not isinstance(rows, list):
-        raise ConfigError(f"{origin}: a ShareGPT file is a JSON list of conversations.")
+        raise ConfigError(f"{origin}: a ShareGPT file is a JSON list of conversations")
     measure = count or estimate
     found = (
         _conversation(row, origin, number, output, measure, multi_turn=multi_turn)
@@ -76,7 +76,7 @@ def _conversation(
 ) -> Item | None:
     said = row.get("conversations") if isinstance(row, dict) else None
     if not isinstance(said, list):
-        raise ConfigError(f'{origin}: entry {number} has no "conversations" list.')
+        raise ConfigError(f'{origin}: entry {number} has no "conversations" list')
     pairs = _pairs(said)
     if not multi_turn:
         pairs = [(question, answer) for question, answer in pairs[:1] if _fits(question, answer, measure)]
@@ -120,7 +120,7 @@ def openai_jsonl(lines: Iterable[str], origin: str, *, output: int | None = None
     for number, row in numbered(lines, origin):
         body = row.get("body", row) if isinstance(row, dict) else None
         if not isinstance(body, dict) or not (body.get("messages") or body.get("prompt")):
-            raise fault(origin, number, 'a row needs "messages" or "prompt".')
+            raise fault(origin, number, 'a row needs "messages" or "prompt"')
         items.append(_request(dict(body), output))
     return need(items, origin)
 
@@ -144,7 +144,7 @@ def conversations(
     for number, row in numbered(lines, origin):
         messages = row.get("messages") or row.get("conversations") if isinstance(row, dict) else None
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise fault(origin, number, 'a row needs a list "messages".')
+            raise fault(origin, number, 'a row needs a list "messages"')
         system = next((m["content"] for m in messages if m.get("role") == "system"), "")
         turns = tuple(
             Turn(question, output or (max(1, measure(answer)) if answer else None), recorded=answer or None)

@@ -41,7 +41,7 @@ def parse(words: Iterable[str]) -> tuple[Slo, ...]:
             limit = 0.0
         if not colon or kind not in KINDS or not limit > 0:
             choices = ", ".join(KINDS)
-            raise ConfigError(f"{word!r} is no limit such as ttft:300 ({choices}).", param="--goodput")
+            raise ConfigError(f"{word!r} is no limit such as ttft:300 ({choices})", param="--goodput")
         found.append(Slo(kind, limit))
     return tuple(found)
 

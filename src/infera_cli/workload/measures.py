@@ -12,87 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
-import msgspec
-
 from infera_cli.workload import goodput, windows
 from infera_cli.workload.distribution import PERCENTILES, Distribution, Micros, Values, with_failures
+from infera_cli.workload.figures import Attainment, Counts, Figures, Rates, Share
 from infera_cli.workload.sample import NOT_SENT, Sample
 
 POINTS = 2000   # at most so many requests are kept as points for a plot
 BATCHES = 200   # time-ordered means, for confidence intervals
 ADJUSTED = ("ttft", "e2el")
-
-
-class Rates(msgspec.Struct, frozen=True):
-    """Per second. `overall_*` over the whole window, `steady_*` over the steady span (windows.py)."""
-
-    window_s: float
-    offered_requests: float | None
-    sent_requests: float
-    overall_requests: float
-    between_completions: float | None
-    overall_input_tokens: float
-    overall_output_tokens: float
-    peak_output_tokens: float
-    steady_s: float
-    steady_output_tokens: float | None
-    goodput: float | None = None
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """How many. `sources` tells who counted output tokens."""
-
-    planned: int | None         # arrivals in the plan
-    arrived: int                # of these, the first requests that were sent; turns that follow come on top
-    sent: int
-    ok: int
-    failed: int
-    incomplete: int
-    not_sent: int
-    failures: dict[str, int]
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int | None
-    sources: dict[str, int]
-    tokens_wrong: int           # successes whose length differs from what --ignore-eos asked for
-
-
-class Share(msgspec.Struct, frozen=True):
-    """One worker's part."""
-
-    worker: str
-    requests: int
-    failed: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    ttft_p50: float | None
-
-
-class Attainment(msgspec.Struct, frozen=True):
-    """How many of the judged requests met the limits."""
-
-    limits: dict[str, float]    # seconds
-    judged: int
-    good: int
-    met: dict[str, int]
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """All figures of one run; durations in seconds."""
-
-    counts: Counts
-    rates: Rates
-    concurrency: windows.Concurrency
-    latency: dict[str, Distribution]
-    adjusted: dict[str, dict[str, float]]
-    sizes: dict[str, Distribution]
-    router: dict[str, Distribution]
-    workers: tuple[Share, ...]
-    attainment: Attainment | None
-    batches: dict[str, tuple[float, ...]]
-    points: tuple[tuple[float, float, float], ...]      # (sent, TTFT, E2EL)
-    seconds: tuple[tuple[float, ...], ...]              # (second, sent, completed, failed, output tokens)
 
 
 class Tally:
@@ -105,6 +32,7 @@ class Tally:
         self._icl, self._itl = Micros(), Micros()
         self._starts, self._ends, self._completions = array("d"), array("d"), array("d")
         self._failures: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
         self._sources: Counter[str] = Counter()
         self._numbers: Counter[str] = Counter()
         self._timeline = windows.Timeline()
@@ -150,6 +78,7 @@ class Tally:
 
     def _fail(self, sample: Sample) -> None:
         self._failures[sample.outcome] += 1
+        self._examples.setdefault(sample.outcome, sample.error)
         self._seconds[int(sample.end)][2] += 1
         self._workers[sample.worker].failed += 1
 
@@ -196,8 +125,7 @@ class Tally:
         if ttft is not None:
             worker.ttft.add(ttft)
         self._point(sample, ttft)
-        for name, seconds in sample.timing.items():
-            self._router[name].add(seconds)
+        self._split(sample)
 
     def _times(self, sample: Sample) -> None:
         for kind in ("ttft", "ttft_sched", "e2el", "e2el_sched"):
@@ -240,6 +168,15 @@ class Tally:
         if sample.wanted is not None and tokens != sample.wanted:
             self._numbers["wrong"] += 1
 
+    def _split(self, sample: Sample) -> None:
+        """Where the time to the first byte went, when the router says how long its worker took."""
+        for name, seconds in sample.timing.items():
+            self._router[name].add(seconds)
+        upstream = sample.timing.get("upstream")
+        if upstream is not None and sample.head is not None:
+            begin = sample.connected if sample.connected is not None else sample.sent
+            self._router["client_to_router"].add(max(sample.head - begin - sum(sample.timing.values()), 0.0))
+
     def _point(self, sample: Sample, ttft: float | None) -> None:
         """Keep an even thinning of all requests: every 2^k-th, k growing as they get many."""
         if self._numbers["ok"] % self._stride or ttft is None or sample.last is None:
@@ -279,6 +216,7 @@ class Tally:
             planned=planned, arrived=self._numbers["arrived"], sent=sent,
             ok=self._numbers["ok"], failed=failed,
             incomplete=sent - self._numbers["ok"] - (failed - unsent), not_sent=unsent, failures=failures,
+            examples=self._examples,
             input_tokens=self._numbers["input"], output_tokens=self._numbers["output"],
             cached_tokens=self._numbers["cached"] if self._cached_known else None,
             sources=dict(self._sources), tokens_wrong=self._numbers["wrong"],
@@ -347,10 +285,3 @@ def batch_means(values: array[float]) -> tuple[float, ...]:
     edges = [place * len(values) // count for place in range(count + 1)] if count else []
     sums = [0.0, *accumulate(values)]
     return tuple((sums[high] - sums[low]) / (high - low) for low, high in pairwise(edges))
-
-
-def imbalance(workers: tuple[Share, ...]) -> float | None:
-    """Requests of the busiest worker over the mean; 1 is even. None without workers."""
-    counts = [worker.requests for worker in workers]
-    total = sum(counts)
-    return max(counts) * len(counts) / total if total else None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from infera_cli.errors import ConfigError
-from infera_cli.workload.measures import Figures
+from infera_cli.workload.figures import Figures
 from infera_cli.workload.verdict import Verdict
 
 SCHEMA_VERSION = 1
@@ -66,12 +66,12 @@ def decode(content: bytes, origin: str) -> Document:
     try:
         head = msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{origin} is not a result of infera bench: {error}.") from None
+        raise ConfigError(f"{origin} is not a result of infera bench: {error}") from None
     if head.get("kind") != KIND:
-        raise ConfigError(f"{origin} is not a result of infera bench (save one with --save-result).")
+        raise ConfigError(f"{origin} is not a result of infera bench (save one with --save-result)")
     if head.get("schema_version", 0) > SCHEMA_VERSION:
-        raise ConfigError(f"{origin} was written by a later version; update infera to read it.")
+        raise ConfigError(f"{origin} was written by a later version; update infera to read it")
     try:
         return msgspec.json.decode(content, type=Document)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{origin} is damaged: {error}.") from None
+        raise ConfigError(f"{origin} is damaged: {error}") from None

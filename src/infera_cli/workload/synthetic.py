@@ -74,7 +74,7 @@ class SharedPrefixes:
         count: text.Count | None = None,
     ) -> None:
         if groups < 1:
-            raise ConfigError("There must be at least one prefix group.", param="--prefix-groups")
+            raise ConfigError("there must be at least one prefix group", param="--prefix-groups")
         self._seed, self._prompt, self._output, self._count = seed, prompt, output, count
         self._popularity = Popularity(groups, alpha)
         self._prefix_length = prefix

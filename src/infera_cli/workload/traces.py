@@ -105,9 +105,9 @@ def _whole(value: Any, origin: str, number: int, what: str) -> int:
     try:
         found = int(value)
     except (TypeError, ValueError):
-        raise fault(origin, number, f"{what} is {value!r}, not a whole number.") from None
+        raise fault(origin, number, f"{what} is {value!r}, not a whole number") from None
     if found < 0:
-        raise fault(origin, number, f"{what} is negative.")
+        raise fault(origin, number, f"{what} is negative")
     return found
 
 
@@ -126,14 +126,14 @@ def mooncake(
 
 def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
     if not isinstance(raw, dict):
-        raise fault(origin, number, "a row is a JSON object.")
+        raise fault(origin, number, "a row is a JSON object")
 
     def first(*names: str) -> Any:
         return next((raw[name] for name in names if raw.get(name) is not None), None)
 
     at = first("timestamp", "created_time")
     if at is not None and not isinstance(at, int | float):
-        raise fault(origin, number, f"timestamp is {at!r}, not a number of milliseconds.")
+        raise fault(origin, number, f"timestamp is {at!r}, not a number of milliseconds")
     row = Row(
         (at or 0) / 1000,
         _whole(first("input_length", "input_tokens"), origin, number, "input_length"),
@@ -141,7 +141,7 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
     )
     ids = raw.get("hash_ids") or []
     if not isinstance(ids, list) or not all(isinstance(block, int) for block in ids):
-        raise fault(origin, number, "hash_ids is not a list of whole numbers.")
+        raise fault(origin, number, "hash_ids is not a list of whole numbers")
     row.blocks, row.text = tuple(ids), raw.get("text_input")
     row.session = None if raw.get("session_id") is None else str(raw["session_id"])
     row.delay = float(first("delay", "delay_ms") or 0) / 1000
@@ -172,7 +172,7 @@ def burstgpt(lines: Iterable[str], origin: str, seed: int, *, count: text.Count 
         try:
             at = float(raw["Timestamp"])
         except ValueError:
-            raise fault(origin, number, f"Timestamp is {raw['Timestamp']!r}, not in seconds.") from None
+            raise fault(origin, number, f"timestamp is {raw['Timestamp']!r}, not in seconds") from None
         row = Row(
             at,
             _whole(raw["Request tokens"], origin, number, "Request tokens"),
@@ -190,10 +190,10 @@ def _table(
     reader = csv.DictReader(lines)
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
-        raise fault(origin, 1, f"the header lacks {', '.join(missing)}.")
+        raise fault(origin, 1, f"the header lacks {', '.join(missing)}")
     for raw in reader:
         if any(raw[name] is None for name in columns):
-            raise fault(origin, reader.line_num, f"the row has fewer than {len(columns)} columns.")
+            raise fault(origin, reader.line_num, f"the row has fewer than {len(columns)} columns")
         yield reader.line_num, raw
 
 
@@ -203,11 +203,11 @@ def _date(value: str, origin: str, number: int) -> float:
         digits = "".join(c for c in fraction if c.isdigit()) if dot else ""
         seconds = datetime.fromisoformat(head)
     except ValueError:
-        raise fault(origin, number, f"TIMESTAMP is {value!r}, not a date and time.") from None
+        raise fault(origin, number, f"TIMESTAMP is {value!r}, not a date and time") from None
     return (seconds - datetime(1970, 1, 1, tzinfo=seconds.tzinfo)).total_seconds() + float(f"0.{digits or 0}")
 
 
 def _some(rows: list[Row], origin: str) -> list[Row]:
     if not rows:
-        raise ConfigError(f"{origin}: the trace holds not one request.")
+        raise ConfigError(f"{origin}: the trace holds not one request")
     return rows

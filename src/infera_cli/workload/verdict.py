@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from infera_cli.workload.distribution import enough
-from infera_cli.workload.measures import Figures
+from infera_cli.workload.figures import Figures
 
 LAG_FLOOR = 0.010           # seconds
 LAG_SHARE = 0.05            # of the TTFT median

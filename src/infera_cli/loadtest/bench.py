@@ -1,0 +1,228 @@
+"""A benchmark from beginning to end: look at the target, run every cell, judge, and hand back a document."""
+
+from __future__ import annotations
+
+import math
+import platform
+import secrets
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from time import sleep
+from typing import Any, Protocol
+
+import msgspec
+
+from infera_cli import __version__
+from infera_cli.errors import ConfigError
+from infera_cli.loadtest import datasets, processes, spool, target
+from infera_cli.loadtest import options as asked
+from infera_cli.loadtest.job import Job, Progress
+from infera_cli.loadtest.options import Options
+from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Replay, planned, span
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.result import Client, Document, Run
+from infera_cli.workload.sample import Sample
+from infera_cli.workload.search import Search
+from infera_cli.workload.verdict import Circumstances, judge
+
+AUTO_LEVELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+AUTO_GAIN = 1.05        # an automatic sweep ends when a doubling brings less throughput than this
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is known of a run before it starts, for the progress display; None where it is open."""
+
+    cell: str
+    repeat: int
+    requests: int | None
+    seconds: float | None
+
+
+class Watcher(Protocol):
+    """Who wants to know how it goes."""
+
+    def begins(self, plan: Plan) -> None:
+        """A run is about to start."""
+
+    def goes(self, progress: list[Progress]) -> None:
+        """Twice a second and process."""
+
+    def ended(self, run: Run) -> None:
+        """A run is over and judged."""
+
+
+class Bench:
+    """Runs benchmarks. `details`, when given, is a file that gets one JSON line per request."""
+
+    def __init__(
+        self, options: Options, watcher: Watcher, *, patience: float = 0.0, details: Path | None = None
+    ) -> None:
+        self._watcher, self._details = watcher, details
+        self._options = msgspec.structs.replace(
+            options, base_url=target.base(options.base_url),
+            dataset=msgspec.structs.replace(options.dataset, name=datasets.resolve(options.dataset.name)),
+        )
+        asked.arrivals(self._options)
+        self._size, self._trace = self._inspect()
+        self._about = target.look(self._options, patience)
+        self._direct = target.direct_urls(self._options, self._about)
+        self._seed = options.seed if options.seed is not None else secrets.randbits(32)
+        self._runs: list[Run] = []
+
+    def run(self) -> Document:
+        """All cells; what was done until a Ctrl-C is kept. Raises InferaError."""
+        findings: dict[str, Any] = {}
+        if self._options.find_max:
+            findings["find_max"] = self._find_max(self._options.find_max)
+        elif self._options.sweep:
+            for cell, options in self._levels(*self._options.sweep):
+                if not self._repeated(cell, options):
+                    break
+        else:
+            self._repeated("", self._options)
+        return Document(tuple(self._runs), __version__, findings)
+
+    # ── cells ────────────────────────────────────────────────────────────────────────────────────────
+    def _levels(self, kind: str, levels: tuple[float, ...]) -> Iterator[tuple[str, Options]]:
+        best = 0.0
+        for level in levels or AUTO_LEVELS:
+            yield f"{kind}={level:g}", at_level(self._options, kind, level)
+            if not levels:
+                reached = self._runs[-1].figures.rates.overall_output_tokens
+                if reached < AUTO_GAIN * best:
+                    return
+                best = reached
+
+    def _repeated(self, cell: str, options: Options) -> bool:
+        """All repetitions of a cell; False when interrupted."""
+        for repeat in range(options.repeat):
+            if self._runs and options.cooldown:
+                sleep(options.cooldown)
+            if self._once(cell, repeat, options).partial:
+                return False
+        return True
+
+    def _find_max(self, kind: str) -> dict[str, Any]:
+        options = self._options
+        if not options.slos:
+            raise ConfigError("--find-max needs limits to meet: give --goodput, e.g. ttft:300 tpot:30")
+        search = Search(options.attainment)
+        while (level := search.next_level) is not None:
+            known = search.evidence.get(level)
+            run = self._once(f"{kind}={level}", known.probes if known else 0, at_level(options, kind, level))
+            if run.partial or run.figures.attainment is None:
+                break
+            search.tell(run.figures.attainment.good, run.figures.attainment.judged)
+        return {
+            "kind": kind, "attainment": options.attainment, "passed": search.low, "failed": search.high,
+            "finished": search.next_level is None,
+            "evidence": {str(level): msgspec.to_builtins(found) for level, found in search.evidence.items()},
+        }
+
+    # ── one run ──────────────────────────────────────────────────────────────────────────────────────
+    def _once(self, cell: str, repeat: int, options: Options) -> Run:
+        seed = asked.seed_for(options, self._seed, cell, repeat)
+        job = asked.job_for(options, self._about.model, seed, self._direct)
+        count, length = self._expected(job)
+        self._watcher.begins(Plan(cell, repeat, count, length))
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
+            outcome = self._load(job, options, Path(folder))
+            figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
+        around = self._around(options, outcome)
+        run = Run(
+            cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
+            options={**options.shown(), "seed": seed, "model": self._about.model},
+            target={
+                "url": options.base_url, "models": list(self._about.models),
+                "workers": self._about.workers,
+            },
+            client=Client(
+                platform.node(), len(outcome.spools), outcome.cpu_max, outcome.cpu_mean,
+                options.placement or target.placement(options.base_url),
+            ),
+            figures=figures, direct=direct, verdict=judge(figures, around),
+        )
+        self._runs.append(run)
+        self._watcher.ended(run)
+        return run
+
+    def _load(self, job: Job, options: Options, folder: Path) -> processes.Outcome:
+        if options.master:
+            content = datasets.read(job.dataset.path) if job.dataset.path else None
+            sent = msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, content=content))
+            return processes.clustered(sent, options.master, options.expect_workers, folder, self._watcher.goes)
+        return processes.local(job, options.processes, folder, self._watcher.goes)
+
+    def _measure(
+        self, plan: Plan, options: Options, job: Job, outcome: processes.Outcome
+    ) -> tuple[Figures, Figures | None]:
+        """The figures of the router, and with --direct those of the workers themselves."""
+        routed, direct = Tally(options.slos), Tally()
+        for sample in spool.samples(outcome.spools):
+            (direct if sample.direct else routed).add(sample)
+            if self._details is not None and sample.measured:
+                _append(self._details, plan, sample)
+        count = plan.requests
+        offered = count / plan.seconds if count and plan.seconds else None
+        if isinstance(job.arrivals, ClosedLoop):
+            offered = None
+        if not self._direct:
+            return routed.figures(count, offered), None
+        halved = offered / 2 if offered else None
+        return routed.figures(None, halved), direct.figures(None, halved)
+
+    @staticmethod
+    def _around(options: Options, outcome: processes.Outcome) -> Circumstances:
+        return Circumstances(
+            cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
+            allow_degraded=options.allow_degraded, cold=options.cache == "cold",
+            shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
+        )
+
+    # ── what to expect ───────────────────────────────────────────────────────────────────────────────
+    def _inspect(self) -> tuple[int | None, tuple[float, ...]]:
+        """Read the dataset once, so that its faults are told before anything is sent: its size and times."""
+        count = datasets.tokenizer(self._options.tokenizer)
+        found = datasets.load(self._options.dataset, 0, count)
+        if self._options.dataset.name not in datasets.TRACES or found.size is None:
+            return found.size, ()
+        return found.size, tuple(found.item(index).at or 0.0 for index in range(found.size))
+
+    def _expected(self, job: Job) -> tuple[int | None, float | None]:
+        """(arrivals planned, seconds they take) where these are fixed before the run."""
+        plan = job.arrivals
+        if isinstance(plan, OpenLoop):
+            return planned(plan), span(plan)
+        if isinstance(plan, Replay):
+            times = self._trace[: plan.count or None]
+            kept = [at / plan.speed for at in times if at / plan.speed <= (plan.duration or math.inf)]
+            return len(kept), kept[-1] if kept else 0.0
+        return (plan.count if plan.duration is None else None), plan.duration
+
+
+def at_level(options: Options, kind: str, level: float) -> Options:
+    """`options` at one level of a sweep. Raises ConfigError for an impossible level."""
+    if kind == "rate":
+        return msgspec.structs.replace(options, rate=float(level), concurrency=None)
+    if level != int(level):
+        raise ConfigError(f"a concurrency is a whole number, not {level:g}", param="--sweep")
+    return msgspec.structs.replace(options, concurrency=int(level), rate=None)
+
+
+def _append(details: Path, plan: Plan, sample: Sample) -> None:
+    with details.open("ab") as file:
+        row = {"cell": plan.cell, "repeat": plan.repeat, **_row(sample)}
+        file.write(msgspec.json.encode(row) + b"\n")
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    """A sample by field names, its gaps as a list of seconds."""
+    names = [name for name in sample.__struct_fields__ if name not in ("gaps", "weights")]
+    found = {name: getattr(sample, name) for name in names}
+    found["gaps_s"] = [gap / 1e6 for gap in sample.gap_list()]
+    found["chunk_tokens"] = list(sample.known_weights())
+    return found

@@ -1,0 +1,106 @@
+"""Look at the target before the load: is it there, what does it serve, is it a router of ours."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from infera_cli.errors import ConfigError, ServerUnreachable
+from infera_cli.loadtest.options import Options
+
+TIMEOUT = 10.0
+PAUSE = 0.5     # seconds between two looks at a target that is not up yet
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the target said. `workers` are base URLs by worker id, when it is a router of ours."""
+
+    model: str
+    models: tuple[str, ...]
+    workers: dict[str, str]
+    counters: dict[str, Any] = {}
+
+
+def base(url: str) -> str:
+    """The address without a trailing slash or `/v1`. Raises ConfigError for what is no HTTP address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{url!r} is not an address such as http://127.0.0.1:8000", param="--base-url")
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def placement(url: str) -> str:
+    """Where the load comes from, seen from the target."""
+    return "same host" if urlsplit(url).hostname in LOOPBACK else "over the network"
+
+
+def look(options: Options, patience: float = 0.0) -> About:
+    """Ask the target; wait up to `patience` seconds for it to come up.
+
+    Raises ServerUnreachable, or ConfigError when it does not serve the model or refuses the key.
+    """
+    verify: Any = False if options.insecure else options.ca or True
+    with httpx.Client(headers=options.headers, timeout=TIMEOUT, verify=verify, trust_env=False) as client:
+        answer = _first(client, f"{options.base_url}/v1/models", patience)
+        models = _models(answer)
+        return About(_choose(options, models), models, _workers(client, options.base_url))
+
+
+def _first(client: httpx.Client, url: str, patience: float) -> httpx.Response:
+    until = monotonic() + patience
+    while True:
+        try:
+            answer = client.get(url)
+        except httpx.HTTPError as error:
+            if monotonic() >= until:
+                host = urlsplit(url).netloc
+                raise ServerUnreachable(f"cannot reach {host}: {error}; is the server running?") from None
+        else:
+            if answer.status_code not in (502, 503) or monotonic() >= until:
+                return answer
+        sleep(PAUSE)
+
+
+def _models(answer: httpx.Response) -> tuple[str, ...]:
+    if answer.status_code in (401, 403):
+        raise ConfigError(f"the target refuses us ({answer.status_code}); give its key with --api-key-file")
+    try:
+        listed = answer.json()["data"] if answer.is_success else []
+        return tuple(str(model["id"]) for model in listed)
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def _choose(options: Options, models: tuple[str, ...]) -> str:
+    if not options.model:
+        if not models:
+            raise ConfigError("the target does not say which models it serves; give --model", param="--model")
+        return models[0]
+    if models and options.model not in models:
+        served = ", ".join(models)
+        raise ConfigError(f"the target does not serve {options.model!r}, but {served}", param="--model")
+    return options.model
+
+
+def _workers(client: httpx.Client, url: str) -> dict[str, str]:
+    """Base URLs of the workers behind a router of ours; empty for anything else."""
+    try:
+        rows = client.get(f"{url}/v1/workers").json()["workers"]
+        return {str(row["worker_id"]): str(row["url"]) for row in rows if row.get("status") != "dead"}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def direct_urls(options: Options, about: About) -> tuple[str, ...]:
+    """The workers to measure past the router. Raises ConfigError when there are none to be found."""
+    if options.direct is None:
+        return ()
+    found = options.direct or tuple(about.workers.values())
+    if not found:
+        raise ConfigError("the target does not list its workers; give their addresses to --direct")
+    return tuple(base(url) for url in found)

@@ -1,0 +1,88 @@
+"""What a run came to, as plain values (bench-and-cli §0.3, §A16)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from infera_cli.workload import windows
+from infera_cli.workload.distribution import Distribution
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Per second. `overall_*` over the whole window, `steady_*` over the steady span (windows.py)."""
+
+    window_s: float
+    offered_requests: float | None
+    sent_requests: float
+    overall_requests: float
+    between_completions: float | None
+    overall_input_tokens: float
+    overall_output_tokens: float
+    peak_output_tokens: float
+    steady_s: float
+    steady_output_tokens: float | None
+    goodput: float | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many. `sources` tells who counted output tokens."""
+
+    planned: int | None         # arrivals in the plan
+    arrived: int                # of these, the first requests that were sent; turns that follow come on top
+    sent: int
+    ok: int
+    failed: int
+    incomplete: int
+    not_sent: int
+    failures: dict[str, int]
+    examples: dict[str, str]    # what the first failure of each class said
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+    sources: dict[str, int]
+    tokens_wrong: int           # successes whose length differs from what --ignore-eos asked for
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One worker's part."""
+
+    worker: str
+    requests: int
+    failed: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    ttft_p50: float | None
+
+
+class Attainment(msgspec.Struct, frozen=True):
+    """How many of the judged requests met the limits."""
+
+    limits: dict[str, float]    # seconds
+    judged: int
+    good: int
+    met: dict[str, int]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """All figures of one run; durations in seconds."""
+
+    counts: Counts
+    rates: Rates
+    concurrency: windows.Concurrency
+    latency: dict[str, Distribution]
+    adjusted: dict[str, dict[str, float]]
+    sizes: dict[str, Distribution]
+    router: dict[str, Distribution]
+    workers: tuple[Share, ...]
+    attainment: Attainment | None
+    batches: dict[str, tuple[float, ...]]
+    points: tuple[tuple[float, float, float], ...]      # (sent, TTFT, E2EL)
+    seconds: tuple[tuple[float, ...], ...]              # (second, sent, completed, failed, output tokens)
+
+
+def imbalance(workers: tuple[Share, ...]) -> float | None:
+    """Requests of the busiest worker over the mean; 1 is even. None without workers."""
+    counts = [worker.requests for worker in workers]
+    total = sum(counts)
+    return max(counts) * len(counts) / total if total else None
