@@ -28,10 +28,10 @@ VLLM_PYTHON ?= $(VLLM_ENV)/bin/python
 VLLM_TORCH_INDEX ?=
 PEERS_ENV ?= $(CACHE)/bench-peers
 
-.PHONY: help demo test lint e2e bench fuzz docs completions clean
+.PHONY: help demo test lint e2e bench fuzz docs clean
 
 help:  ## show this list
-	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 22
+	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
 
 demo: $(READY)  ## simulated engines and the router on this machine, with conversations going through
 	@$(BIN)/infera demo $(DEMO_ARGS)
@@ -55,13 +55,8 @@ bench: $(READY)  ## ours and its peers side by side; the table goes to bench/res
 fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
 
-docs: $(READY)  ## write the generated reference pages again
-	@$(BIN)/python -m infera_cli.cli.reference docs/reference
-
-completions: $(READY)  ## write completions/ again
-	@for shell in bash zsh fish; do $(BIN)/infera completion $$shell > .venv/completion; \
-		case $$shell in bash) to=infera.bash;; zsh) to=_infera;; fish) to=infera.fish;; esac; \
-		mv .venv/completion completions/$$to; echo "completions/$$to"; done
+docs completions: $(READY)  ## write the generated pages and completion scripts again
+	@$(BIN)/python -m infera_cli.cli.reference
 
 clean:  ## remove what was built in this clone (environments outside it stay)
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
