@@ -8,6 +8,7 @@ import msgspec
 
 _KEY = b'"usage"'
 _ATTEMPTS = 4
+_ABSURD = 10**12
 _PROMPT = (b'"prompt_tokens"', b'"input_tokens"')
 _COMPLETION = (b'"completion_tokens"', b'"output_tokens"')
 _CACHED = (b'"cached_tokens"', b'"cache_read_input_tokens"')
@@ -62,7 +63,8 @@ def _decoded(tail: bytes, at: int) -> Usage | None:
     completion = numbers.completion_tokens or numbers.output_tokens or 0
     details = numbers.prompt_tokens_details
     cached = (details.cached_tokens if details is not None else numbers.cache_read_input_tokens) or 0
-    return (prompt, completion, cached) if prompt >= 0 <= completion and cached >= 0 else None
+    sound = min(prompt, completion, cached) >= 0 and max(prompt, completion, cached) < _ABSURD
+    return (prompt, completion, cached) if sound else None
 
 
 # ── anything else ────────────────────────────────────────────────────────────────────────────────────
