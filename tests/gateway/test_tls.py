@@ -61,7 +61,7 @@ async def served_name(context: ssl.SSLContext) -> str:
 
 
 async def test_changed_pair_is_served_to_new_connections(tmp_path: Path) -> None:
-    """After the files changed, the next connection sees the new certificate; unchanged files are left alone."""
+    """After the files changed, the next connection sees the new certificate; unchanged files stay."""
     tls = ServingTls(*write_pair(tmp_path, "old"))
     assert await served_name(tls.context) == "old"
     assert not tls.reload_if_changed()

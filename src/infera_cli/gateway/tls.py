@@ -22,8 +22,8 @@ log = logging.getLogger("infera.tls")
 class ServingTls:
     """`context` is what the listening socket uses, for as long as the server lives.
 
-    `key` may be None when the certificate file holds the key as well. Raises ConfigError for a pair that cannot
-    be used.
+    `key` may be None when the certificate file holds the key as well. Raises ConfigError for a pair that
+    cannot be used.
     """
 
     def __init__(self, certificate: Path, key: Path | None = None, password: str | None = None) -> None:
@@ -83,7 +83,7 @@ class ServingTls:
         if "KEY_VALUES_MISMATCH" in (getattr(error, "reason", None) or ""):
             return f"The key {self._key} does not belong to the certificate {self._certificate}."
         if locked:
-            return f"The key {self._key or self._certificate} is encrypted, and the password does not open it."
+            return f"The key {self._key or self._certificate} is encrypted, and this password does not fit."
         where = self._certificate if self._key is None else f"{self._certificate} or {self._key}"
         hint = "" if self._key else " (name the key with --ssl-keyfile)"
         return f"{where} is not a PEM certificate with its key{hint}."
