@@ -41,7 +41,7 @@ class Console:
         cells = [[_text(cell) for cell in row] for row in rows]
         widths = [max(len(head), *(len(row[i]) for row in cells)) if cells else len(head)
                   for i, head in enumerate(heads)]
-        right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(heads))]
+        right = [_all_numbers([row[i] for row in rows]) for i in range(len(heads))]
         self.data(self._style("1", _line(heads, widths, right), sys.stdout))
         for row in cells:
             self.data(_line(row, widths, right))
@@ -88,8 +88,9 @@ def _text(cell: Cell) -> str:
     return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
 
 
-def _is_number(cell: Cell) -> bool:
-    return cell is None or (isinstance(cell, (int, float)) and not isinstance(cell, bool))
+def _all_numbers(column: Sequence[Cell]) -> bool:
+    known = [cell for cell in column if cell is not None]
+    return bool(known) and all(type(cell) in (int, float) for cell in known)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

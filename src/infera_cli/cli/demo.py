@@ -11,7 +11,7 @@ from infera_cli.cli.console import console
 from infera_cli.cli.demo_view import View, live_or_plain
 from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.config.settings import ServeSettings
-from infera_cli.errors import AddressInUse, ConfigError
+from infera_cli.errors import AddressInUse
 
 if TYPE_CHECKING:
     from infera_cli.wiring import Server
@@ -19,27 +19,30 @@ if TYPE_CHECKING:
 app = verb()
 
 Sim = Annotated[int, typer.Option("--sim", metavar="N", min=1, max=64, help="Simulated engines to start.")]
-Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Port of the router; 0 takes a free "
-                                          "one. [default: 8000, or a free one when it is taken]")]
+Port = Annotated[int | None, typer.Option(
+    metavar="PORT", min=0, max=65535, help="Port of the router. [default: 8000, or a free one if taken]")]
 Talks = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Conversations to hold at once.")]
 Turns = Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each conversation.")]
 Once = Annotated[bool, typer.Option("--once", help="End after the conversations instead of serving on.")]
 
 
 @app.command(cls=PlainCommand)
-def demo(*, sim: Sim = 3, conversations: Talks = 6, turns: Turns = 4, once: Once = False, port: Port = None) -> int:
+def demo(
+    *, sim: Sim = 3, conversations: Talks = 6, turns: Turns = 4, once: Once = False, port: Port = None
+) -> int:
     """Simulated engines, a router and some traffic; needs no GPU, no model and no configuration.
 
-    Shows who served what, how much of each prompt was cached already, and how long it took; then keeps serving on
-    this machine until Ctrl-C, so that you can try it with your own client.
+    Shows who served what, how much of each prompt was cached already, and how long it took; then serves on
+    until Ctrl-C, so that you can try it with your own client.
     """
-    from infera_cli import wiring
+    import uvloop
 
     server = _bind(sim, port)
     view = live_or_plain(console)
     try:
         view.start(server.url, sim)
-        return asyncio.run(_show(server, view, conversations, turns, once), loop_factory=wiring.new_loop)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_show(server, view, conversations, turns, once))
     finally:
         view.close()
         server.close()
@@ -50,7 +53,7 @@ def _bind(sim: int, port: int | None) -> Server:
     from infera_cli.wiring import Server
 
     def server(number: int) -> Server:
-        return Server(ServeSettings(sim=sim, host="127.0.0.1", port=number, log_level="error", access_log=False))
+        return Server(ServeSettings(sim=sim, host="127.0.0.1", port=number, access_log=False))
 
     if port is not None:
         return server(port)

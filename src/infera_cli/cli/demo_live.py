@@ -97,7 +97,8 @@ class Live:
         if step is None:
             cells = [str(number), turn, "", "", "", "", ""]
         elif step.error is not None:
-            return [Text(str(number)), Text(turn), Text(step.worker), Text(f"failed: {step.error}", style="red")]
+            failure = Text(f"failed: {step.error}", style="red")
+            return [Text(str(number)), Text(turn), Text(step.worker), failure]
         else:
             share = "" if step.cached is None or not step.prompt else f"{step.cached / step.prompt:.0%}"
             cells = [str(number), turn, step.worker, str(step.prompt), share,

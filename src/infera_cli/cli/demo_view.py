@@ -105,31 +105,42 @@ def figures(summary: Any) -> list[str]:
     """The figures of a summary, those that are known."""
     lines = [f"{summary.turns} turns answered, {summary.errors} failed"]
     if summary.reuse is not None:
-        lines.append(f"prefix reuse: {summary.reuse:.0%} of all prompt tokens were cached on their worker already")
+        lines.append(f"prefix reuse: {summary.reuse:.0%} of the prompt tokens were in their worker's cache")
     if summary.ttft_p50 is not None:
-        lines.append(f"first token: p50 {milliseconds(summary.ttft_p50)}, p90 {milliseconds(summary.ttft_p90)}")
-        lines.append(f"whole answer: p50 {milliseconds(summary.latency_p50)}, "
-                     f"p90 {milliseconds(summary.latency_p90)}")
+        lines += [_percentiles("first token", summary.ttft_p50, summary.ttft_p90),
+                  _percentiles("whole answer", summary.latency_p50, summary.latency_p90)]
     return lines
+
+
+def _percentiles(what: str, middle: float, high: float) -> str:
+    return f"{what}: p50 {milliseconds(middle)}, p90 {milliseconds(high)}"
+
+
+_INVITATION = """
+try it with curl:
+  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
+
+or with Python (pip install openai):
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="none")
+  model = client.models.list().data[0].id
+  hello = [{{"role": "user", "content": "Hello"}}]
+  print(client.chat.completions.create(model=model, messages=hello).choices[0].message.content)
+
+look inside:
+  infera workers list --server {url}
+  infera requests --server {url}
+  {url}/docs
+
+Ctrl-C stops the router and the engines"""
 
 
 def invitation(url: str, *, stays: bool) -> list[str]:
     """What to try next."""
     if not stays:
-        return ["", "serve on with `infera demo`; in front of your own engines with `infera serve --worker URL`"]
-    return [
-        "",
-        "try it:",
-        f"  curl {url}/v1/chat/completions -H 'content-type: application/json' \\",
-        """    -d '{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'""",
-        f'  python -c \'from openai import OpenAI; c = OpenAI(base_url="{url}/v1", api_key="none"); \\',
-        '    m = c.models.list().data[0].id; '
-        'print(c.chat.completions.create(model=m, messages=[{"role": "user", "content": "Hello"}]))\'',
-        f"  infera workers list --server {url}",
-        f"  open {url}/docs",
-        "",
-        "Ctrl-C stops the router and the engines",
-    ]
+        return ["", "in front of your own engines: infera serve --worker URL"]
+    return _INVITATION.format(url=url).splitlines()
 
 
 def milliseconds(seconds: float) -> str:

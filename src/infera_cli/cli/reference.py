@@ -13,9 +13,10 @@ from typing import Any
 import typer
 
 from infera_cli.cli.app import command
-from infera_cli.cli.groups import WIDTH
+from infera_cli.cli.groups import CONTEXT, WIDTH
 from infera_cli.cli.scripts import FILES, script
 from infera_cli.config.reference import settings_page
+from infera_cli.telemetry.reference import metrics_page
 
 _HEAD = """# Commands
 
@@ -36,12 +37,13 @@ every JSON document has a `schema_version`, and fields only get added. `NO_COLOR
 def pages() -> Mapping[str, str]:
     """Every generated file, by its path in the repository."""
     made = {"docs/reference/settings.md": settings_page(), "docs/reference/cli.md": commands_page()}
+    made["docs/reference/metrics.md"] = metrics_page()
     return {**made, **{f"completions/{name}": script(shell) for shell, name in FILES.items()}}
 
 
 def commands_page() -> str:
     """The help page of every command, as Markdown."""
-    root = typer.Context(command(), info_name="infera", terminal_width=WIDTH, max_content_width=WIDTH)
+    root = typer.Context(command(), info_name="infera", **{**CONTEXT, "terminal_width": WIDTH})
     return "\n".join([_HEAD, *(f"## `{path}`\n\n```text\n{text}\n```\n" for path, text in _helps(root))])
 
 

@@ -19,9 +19,9 @@ Each setting is looked for in this order, and `infera config show --origin` says
 5. its default.
 
 In a file the name is the flag's without the two dashes, e.g. `session-ttl = 300`. Times are seconds and may
-end in `ms`, `s`, `m` or `h`; sizes are bytes and may end in `KiB`, `MiB`, `GiB`, `KB`, `MB` or `GB`
-(in a file, in quotes). A repeated flag is a list in a file and words separated by spaces in its variable. A switch is
-`true` or `false`. An unknown name or a value that cannot be used stops the program.
+end in `ms`, `s`, `m` or `h`; sizes are bytes and may end in `KiB`, `MiB`, `GiB`, `KB`, `MB` or `GB` (in a
+file, in quotes). A repeated flag is a list in a file and words separated by spaces in its variable. A switch
+is `true` or `false`. An unknown name or a value that cannot be used stops the program.
 """
 
 _TAIL = """## Known, and not in this version

@@ -1,0 +1,162 @@
+"""The root of the command line: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from infera_cli import __version__
+from infera_cli.cli import serve
+from infera_cli.cli.console import console
+from tests.cli.conftest import Infera, Result
+
+HELP = """\
+Usage: infera [OPTIONS] COMMAND [ARGS]...
+
+  One address in front of your LLM engines.
+
+Run:
+  demo   Simulated engines, a router and some traffic; needs nothing.
+  serve  One OpenAI- and Anthropic-compatible address in front of engines.
+
+Look:
+  workers   List the workers of a running server, drain and restore them.
+  requests  Show what happened to the last requests.
+  explain   Show where a request would go, and why.
+
+Set up:
+  config      Show the settings and their origins, check files.
+  completion  Print the completion script of a shell.
+  version     Show the version of infera and what it runs on.
+
+Options:
+  --version   Print the version and leave.
+  --debug     Show tracebacks. [INFERA_DEBUG]
+  -h, --help  Show this message and exit.
+
+  Start with `infera demo`. `infera COMMAND --help` says more about each.
+"""
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_alone_it_shows_its_help(infera: Infera, argv: list[str]) -> None:
+    """Every command with its line, under three headings; exit status 0."""
+    code, out, err = infera(*argv)
+    assert (code, out.rstrip("\n"), err) == (0, HELP.rstrip("\n"), "")
+
+
+def test_the_version_is_one_line(infera: Infera) -> None:
+    """`infera --version` is for scripts and people."""
+    assert infera("--version") == Result(0, f"infera {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["serv"], "no such command 'serv'; did you mean 'serve'?"),
+        (["zzz"], "no such command 'zzz'; see `infera --help`"),
+        (["workers", "lst"], "no such command 'lst'; did you mean 'list'?"),
+        (["serve", "--prot", "1"], "no such option: --prot; did you mean --port?"),
+        (["serve", "--port"], "option '--port' requires an argument"),
+        (["serve", "x"], "got unexpected extra argument(s) (x); see `infera serve --help`"),
+        (["workers", "drain"], "missing argument 'WORKER'; see `infera workers drain --help`"),
+        (["requests", "-n", "0"], None),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], says: str | None) -> None:
+    """Exit status 2, `error:` and what was meant, on standard error."""
+    code, out, err = infera(*argv)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert says is None or err == f"error: {says}\n"
+
+
+def test_a_noun_alone_shows_its_verbs(infera: Infera) -> None:
+    """Exit status 2, since nothing was done; the help goes to standard error."""
+    code, out, err = infera("workers")
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: infera workers ")
+    assert "restore" in err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`infera --help` answers before any library that a command needs is imported."""
+    code = ("import sys; from infera_cli.cli.app import run; run(['--help']);"
+            "print(sorted(set(sys.modules) & {*sys.argv[1:]}))")
+    heavy = ["pydantic", "httpx", "uvicorn", "fastapi", "prometheus_client", "rich", "asyncio", "ssl",
+             "http.client", "msgspec", "infera_cli.config.settings", "infera_cli.routing"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_completion_loads_nothing_heavy() -> None:
+    """Neither does completing the name of a command."""
+    code = ("import os, sys\n"
+            "os.environ.update(_INFERA_COMPLETE='complete_bash', COMP_WORDS='infera w', COMP_CWORD='1')\n"
+            "from infera_cli.cli.app import run\n"
+            "try: run([])\n"
+            "except SystemExit: print(sorted(set(sys.modules) & {*sys.argv[1:]}))")
+    heavy = ["pydantic", "httpx", "uvicorn", "fastapi", "rich.table", "infera_cli.config.settings"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["workers", "[]"]
+
+
+def test_a_fault_of_ours_is_one_sentence(infera: Infera, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees a traceback they did not ask for."""
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(serve, "load_serve", broken)
+    assert infera("serve", "--sim", "1") == Result(
+        1, "", "error: this is a fault in infera itself (ZeroDivisionError: oops); "
+               "INFERA_DEBUG=1 shows where\n")
+
+
+def test_a_traceback_is_shown_on_request(infera: Infera, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--debug` shows where the fault is."""
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(serve, "load_serve", broken)
+    code, out, err = infera("--debug", "serve", "--sim", "1")
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.endswith("error: this is a fault in infera itself (ZeroDivisionError: oops)\n")
+
+
+def test_ctrl_c_is_exit_status_130(infera: Infera, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted command ends quietly."""
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "load_serve", interrupted)
+    assert infera("serve", "--sim", "1") == Result(130, "", "")
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR wins over FORCE_COLOR, a pipe gets none."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("CLICOLOR_FORCE", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert console.colour(sys.stderr) is False
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert console.colour(sys.stderr) is True
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert console.colour(sys.stderr) is False
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    """`infera serve --help | head -1` ends without a word."""
+    command = f"{sys.executable} -m infera_cli config show --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m infera_cli` does what `infera` does."""
+    argv = [sys.executable, "-m", "infera_cli", "--version"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == f"infera {__version__}\n"
