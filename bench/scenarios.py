@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from bench import machine
-from bench.contenders import ALL, OURS, Contender, NotAvailable, infera
+from bench.contenders import OURS, Contender, NotAvailable, infera
 from bench.load import Tally, Traffic, closed_loop, hold_streams, paced
 from bench.results import Results
 
@@ -58,6 +58,7 @@ class Bench:
     """The machine set up: this process and the upstreams on one core, room for routers on the other."""
 
     plan: Plan
+    contenders: Sequence[Contender]
     folder: Path
     router_core: int
     load_core: int
@@ -123,7 +124,7 @@ def cost(
 
 
 def _costs(bench: Bench, scenarios: dict[str, Traffic], connections: int) -> None:
-    with bench.upstreams(2) as ports, bench.running(ALL, ports) as running:
+    with bench.upstreams(2) as ports, bench.running(bench.contenders, ports) as running:
         for number in range(bench.plan.rounds):
             say(f"round {number + 1} of {bench.plan.rounds}: {', '.join(scenarios)}")
             for scenario, traffic in scenarios.items():
