@@ -12,8 +12,9 @@ import logging
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import uvicorn
 import uvloop
@@ -34,6 +35,7 @@ from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import BACKLOG, Listener, bind
 from infera_cli.gateway.options import Limits, RelayOptions, Timeouts
+from infera_cli.gateway.tls import ServingTls
 from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.gateway.upstream.http import Client
 from infera_cli.launch.sim import SimEngines
@@ -42,9 +44,11 @@ from infera_cli.routing.health import BreakerRules
 from infera_cli.routing.sessions import Pins
 from infera_cli.routing.types import WorkerSpec
 from infera_cli.telemetry import logs
+from infera_cli.telemetry.access_log import AccessLog
+from infera_cli.telemetry.event_log import EventLog
 from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
-from infera_cli.telemetry.recorder import Recorder
+from infera_cli.telemetry.recorder import Consumer, Recorder
 from infera_cli.telemetry.watched import Watched
 
 Say = Callable[[str], None]
@@ -79,7 +83,7 @@ class Server:
             api_keys=api_keys(settings), admin_token=admin_token(settings), admin_open=settings.admin_open
         )
         self.worker_key = worker_api_key(settings)
-        self.tls = None
+        self.tls = _serving_tls(settings)
         self.file = ReplicaSource(settings.replicas, router_port=settings.port, api_key=self.worker_key) if settings.replicas else None
         self.static = self._static_specs()
         self.policy = policy(settings.router_policy)
@@ -99,6 +103,7 @@ class Server:
         watched = Watched(fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools)
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
         self.journal = Journal(flush=self.recorder.flush)
+        EventLog(self.bus)
         self.stopping = False
         self.bus.subscribe(self._hear)
         self.bus.subscribe(self.prober.on_event)
@@ -166,11 +171,12 @@ class Server:
             is_draining=lambda: self.stopping, body_limit=self.settings.max_body_size,
         )  # fmt: skip
 
-    def _access_log(self) -> list[Callable[..., None]]:
-        return []
+    def _access_log(self) -> list[Consumer]:
+        wanted = self.settings.access_log and _log.isEnabledFor(logging.INFO)
+        return [AccessLog(self.settings.log_format).add] if wanted else []
 
-    def _watch_tls(self) -> list[AsyncIterator[None]]:
-        return []
+    def _watch_tls(self) -> list[Coroutine[None, None, None]]:
+        return [self.tls.watch()] if self.tls is not None else []
 
     # ── sources ──────────────────────────────────────────────────────────────────────────────────────
     def _static_specs(self) -> list[WorkerSpec]:
@@ -228,6 +234,12 @@ async def _running(work: object) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _serving_tls(settings: ServeSettings) -> ServingTls | None:
+    if settings.ssl_certfile is None:
+        return None
+    return ServingTls(Path(settings.ssl_certfile), Path(settings.ssl_keyfile) if settings.ssl_keyfile else None)
 
 
 def relay_options(settings: ServeSettings) -> RelayOptions:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import TextIO
 
 import msgspec
 
 LINE_LIMIT = 2000
-LogFormat = Literal["text", "json"]
+LogFormat = str
+"""`text` or `json`."""
 
 _NOISY = ("httpx", "httpcore", "asyncio", "uvicorn.access")
 
