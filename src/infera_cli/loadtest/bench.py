@@ -154,7 +154,8 @@ class Bench:
         if options.master:
             content = datasets.read(job.dataset.path) if job.dataset.path else None
             sent = msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, content=content))
-            return processes.clustered(sent, options.master, options.expect_workers, folder, self._watcher.goes)
+            where, many = options.master, options.expect_workers
+            return processes.clustered(sent, where, many, folder, self._watcher.goes)
         return processes.local(job, options.processes, folder, self._watcher.goes)
 
     def _measure(

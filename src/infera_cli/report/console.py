@@ -1,0 +1,214 @@
+"""The report on a terminal: one block per run, the verdict last."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from infera_cli.report import rows
+from infera_cli.workload.comparison import Row
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.result import Document, Run
+
+TRACES = frozenset({"mooncake", "azure", "burstgpt"})
+COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
+ENDS = {"better": "green", "worse": "red"}
+
+
+def report(document: Document, *, width: int = 110, colour: bool = False) -> str:
+    """The whole document as text."""
+    blocks: list[RenderableType] = [block for run in document.runs for block in _run(run)]
+    if len(document.runs) > 1:
+        blocks.append(_overview(document))
+    found = document.findings.get("find_max")
+    if found:
+        blocks.append(Text(find_max(found), style="bold"))
+    return render(blocks, width=width, colour=colour)
+
+
+def render(blocks: Sequence[RenderableType], *, width: int, colour: bool) -> str:
+    """Rich blocks as text, without trailing blanks."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=colour, color_system="standard" if colour else None,
+        highlight=False, emoji=False,
+    )
+    console.print(Group(*blocks))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def find_max(found: dict[str, object]) -> str:
+    """The result of --find-max in a sentence."""
+    kind, low, high = found["kind"], found["passed"], found["failed"]
+    level = f"{float(str(found['attainment'])):.0%} of requests within the limits"
+    if not low:
+        return f"not even {kind} {high or 1} keeps {level}"
+    if high is None:
+        return f"{kind} {low} keeps {level}; no level was found that does not"
+    return f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
+
+
+def _run(run: Run) -> list[RenderableType]:
+    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms")]
+    split = rows.router(run.figures)
+    if split:
+        blocks.append(_table("time to the first byte, ms", split))
+    if run.direct is not None:
+        blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms"))
+    blocks += [_facts(run), *_workers(run.figures), *_failures(run), *_verdict(run)]
+    return blocks
+
+
+def _header(run: Run) -> list[RenderableType]:
+    options = run.options
+    dataset, load = options.get("dataset", {}), arrivals(options)
+    behind = f"  {len(run.target['workers'])} workers" if run.target.get("workers") else ""
+    lines = [
+        Text(f"── {rows.title(run)} " + "─" * 40, style="bold"),
+        Text(f"target   {run.target['url']}  model {options.get('model')}{behind}"),
+        Text(f"load     {load}, dataset {dataset.get('name')}, seed {options.get('seed')},"
+             f" cache {options.get('cache')}"),
+        Text(f"client   {run.client.host}, {run.client.processes} process"
+             f"{'es' if run.client.processes > 1 else ''}, {run.client.placement}"),
+    ]
+    if run.partial:
+        lines.append(Text("PARTIAL: the run was interrupted", style="bold yellow"))
+    return [*lines, Text("")]
+
+
+def arrivals(options: dict[str, object]) -> str:
+    """The arrival process in words."""
+    many = f"{options['count']} requests" if "count" in options else ""
+    long = f"{options['duration']:g} s" if "duration" in options else ""
+    how = " / ".join(part for part in (many, long) if part)
+    if "concurrency" in options:
+        return f"closed loop, {options['concurrency']} callers, {how}".rstrip(", ")
+    if "ramp_shape" in options:
+        return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s, {how}"
+    if "rate" not in options:
+        trace = dict(options.get("dataset") or {}).get("name") in TRACES  # type: ignore[call-overload]
+        return f"trace at speed {options.get('speed', 1.0)}, {how}" if trace else f"all at once, {how}"
+    burst = options.get("burstiness", 1.0)
+    kind = "Poisson" if burst == 1.0 else "constant" if burst == float("inf") else f"gamma {burst}"
+    return f"open loop, {kind} {options['rate']} req/s, {how}"
+
+
+def _latency_table(figures: Figures, title: str) -> RenderableType:
+    return _table(title, rows.latencies(figures))
+
+
+def _table(title: str, latencies: Sequence[rows.Latency]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in rows.STATISTICS:
+        table.add_column(rows.HEADS.get(name, name), justify="right")
+    table.add_column("n", justify="right")
+    for row in latencies:
+        cells = [rows.milliseconds(row.figures, name) for name in rows.STATISTICS]
+        table.add_row(row.label, *cells, f"{row.figures.n:,}")
+    return table
+
+
+def _facts(run: Run) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_column("")
+    for fact in (*rows.rates(run), *rows.cache(run.figures)):
+        table.add_row(fact.label, rows.number(fact.value), fact.unit)
+    for label, size in rows.sizes(run.figures):
+        between = f"mean ({rows.number(size.min)} – {rows.number(size.max)})"
+        table.add_row(label, rows.number(size.mean), between)
+    found = run.figures.attainment
+    if found is not None and found.judged:
+        judged = found.judged
+        table.add_row("within all limits", f"{found.good / judged:.1%}", f"{found.good} of {judged}")
+        for kind, limit in found.limits.items():
+            met = found.met[kind]
+            table.add_row(f"  {kind} ≤ {limit * 1e3:g} ms", f"{met / judged:.1%}", f"{met} of {judged}")
+    return table
+
+
+def _workers(figures: Figures) -> list[RenderableType]:
+    if not figures.workers:
+        return []
+    table = Table(title="\nworkers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "requests", "share", "failed", "input tok", "cached", "output tok", "TTFT p50 ms"):
+        table.add_column(name, justify="left" if not name else "right")
+    total = sum(worker.requests for worker in figures.workers) or 1
+    for worker in figures.workers:
+        cached = f"{worker.cached_tokens / worker.input_tokens:.1%}" if worker.input_tokens else "-"
+        ttft = rows.number(worker.ttft_p50 * 1e3) if worker.ttft_p50 is not None else "-"
+        table.add_row(
+            worker.worker, f"{worker.requests:,}", f"{worker.requests / total:.1%}", f"{worker.failed:,}",
+            f"{worker.input_tokens:,}", cached, f"{worker.output_tokens:,}", ttft,
+        )
+    return [table]
+
+
+def _failures(run: Run) -> list[RenderableType]:
+    counts = run.figures.counts
+    lines = [Text(f"\nrequests {counts.sent:,} sent, {counts.ok:,} ok, {counts.failed:,} failed,"
+                  f" {counts.incomplete:,} incomplete")]
+    for kind, many in counts.failures.items():
+        said = counts.examples.get(kind, "")
+        lines.append(Text(f"  {many:,} × {kind}{f': {said[:140]}' if said else ''}", style="red"))
+    return list(lines)
+
+
+def _verdict(run: Run) -> list[RenderableType]:
+    found = run.verdict
+    lines = [Text(f"note     {warning}", style="yellow") for warning in found.warnings]
+    said = f"{found.status}" + (": " + "; ".join(found.reasons) if found.reasons else "")
+    return [*lines, Text(said, style=COLOURS[found.status]), Text("")]
+
+
+def _overview(document: Document) -> Table:
+    table = Table(title="all runs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    latency = ("TTFT p50", "TTFT p99", "TPOT p50", "E2EL p99")
+    for name in ("", "req/s", "out tok/s", *latency, "failed", "in limits", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for run in document.runs:
+        figures = run.figures
+        cells = [
+            rows.milliseconds(figures.latency[key].scaled(1e3), name) if key in figures.latency else "-"
+            for key, name in (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("e2el", "p99"))
+        ]
+        found = figures.attainment
+        good = f"{found.good / found.judged:.1%}" if found is not None and found.judged else "-"
+        table.add_row(
+            rows.title(run), rows.number(figures.rates.overall_requests),
+            rows.number(figures.rates.overall_output_tokens), *cells, f"{figures.counts.failed:,}", good,
+            run.verdict.status,
+        )
+    return table
+
+
+# ── two results ──────────────────────────────────────────────────────────────────────────────────────
+def comparison(
+    names: tuple[str, str], cells: dict[str, list[Row]], *, width: int = 110, colour: bool = False
+) -> str:
+    """A against B, cell by cell."""
+    blocks: list[RenderableType] = [Text(f"A = {names[0]}\nB = {names[1]}\n")]
+    for cell, found in cells.items():
+        table = Table(title=cell or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("", "", "A", "B", "change", "95 % interval", "B is"):
+            table.add_column(name, justify="right" if name in ("A", "B", "change") else "left")
+        for row in found:
+            table.add_row(*compared(row), style=ENDS.get(row.verdict, ""))
+        blocks.append(table)
+    return render(blocks, width=width, colour=colour)
+
+
+def compared(row: Row) -> tuple[str, ...]:
+    """The cells of one row of a comparison; latencies in milliseconds."""
+    unit, scale = ("ms", 1e3) if row.statistic != "rate" else ("/s", 1.0)
+    change = "-" if row.change is None else f"{row.change:+.1%}"
+    between = "-" if row.low is None or row.high is None else f"{row.low:+.1%} … {row.high:+.1%}"
+    a, b = (f"{rows.number(value * scale)} {unit}" for value in (row.a, row.b))
+    return row.metric, row.statistic, a, b, change, between, row.verdict

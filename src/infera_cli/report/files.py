@@ -1,0 +1,84 @@
+"""Results as files: our JSON, the keys of `vllm bench serve`, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from infera_cli.report import rows
+from infera_cli.workload.distribution import Distribution
+from infera_cli.workload.result import Document, Run
+
+VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
+"""vLLM's ITL is the gap between chunks, which is our ICL (bench-and-cli §A1)."""
+
+COMPAT = ("vllm",)
+
+
+def vllm(document: Document) -> bytes:
+    """The last run under the keys of `vllm bench serve --save-result`."""
+    return msgspec.json.format(msgspec.json.encode(_vllm(document.runs[-1])), indent=1)
+
+
+def _vllm(run: Run) -> dict[str, Any]:
+    figures, options = run.figures, run.options
+    counts, rates = figures.counts, figures.rates
+    found: dict[str, Any] = {
+        "date": datetime.fromisoformat(run.started).strftime("%Y%m%d-%H%M%S"),
+        "backend": "openai-chat" if options.get("dialect") == "chat" else "openai",
+        "endpoint_type": options.get("dialect"), "label": run.cell or None, "model_id": options.get("model"),
+        "tokenizer_id": options.get("tokenizer"), "num_prompts": counts.sent,
+        "request_rate": options.get("rate", "inf"), "burstiness": options.get("burstiness", 1.0),
+        "max_concurrency": options.get("concurrency", options.get("max_concurrency")),
+        "duration": rates.window_s, "completed": counts.ok, "failed": counts.failed,
+        "total_input_tokens": counts.input_tokens, "total_output_tokens": counts.output_tokens,
+        "request_throughput": rates.overall_requests, "request_goodput": rates.goodput,
+        "output_throughput": rates.overall_output_tokens,
+        "total_token_throughput": rates.overall_input_tokens + rates.overall_output_tokens,
+        "max_output_tokens_per_s": rates.peak_output_tokens,
+        "max_concurrent_requests": figures.concurrency.peak,
+        **options.get("metadata", {}),
+    }
+    for name, ours in VLLM_METRICS.items():
+        if ours in figures.latency:
+            found |= _vllm_metric(name, figures.latency[ours].scaled(1e3))
+    return found
+
+
+def _vllm_metric(name: str, of: Distribution) -> dict[str, float]:
+    return {
+        f"mean_{name}_ms": of.mean, f"median_{name}_ms": of.p50, f"std_{name}_ms": of.std,
+        f"p50_{name}_ms": of.p50, f"p90_{name}_ms": of.p90, f"p95_{name}_ms": of.p95,
+        f"p99_{name}_ms": of.p99,
+    }
+
+
+def table(document: Document) -> str:
+    """One line per run, as CSV; durations in milliseconds."""
+    lines = [_line(run) for run in document.runs]
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _line(run: Run) -> dict[str, Any]:
+    figures = run.figures
+    counts = msgspec.to_builtins(figures.counts)
+    line: dict[str, Any] = {
+        "cell": run.cell, "repeat": run.repeat, "started": run.started, "verdict": run.verdict.status,
+    }
+    line |= {name: value for name, value in counts.items() if not isinstance(value, dict)}
+    line |= msgspec.to_builtins(figures.rates)
+    line |= {"concurrency_mean": figures.concurrency.mean, "concurrency_peak": figures.concurrency.peak}
+    for row in rows.latencies(figures):
+        line |= {f"{row.key}_{name}_ms": round(getattr(row.figures, name), 4) for name in rows.STATISTICS}
+    if figures.attainment is not None:
+        line |= {"good": figures.attainment.good, "judged": figures.attainment.judged}
+    return line

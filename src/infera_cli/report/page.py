@@ -1,0 +1,186 @@
+"""The report as one HTML file: no script, no network, every plot inside."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from importlib.resources import files
+
+import msgspec
+
+from infera_cli.report import console, plots, rows
+from infera_cli.workload.comparison import Row
+from infera_cli.workload.distribution import Distribution
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.result import Document, Run
+
+
+def report(document: Document) -> str:
+    """The page for one result."""
+    parts: list[str] = []
+    if len(document.runs) > 1:
+        parts += _overview(document)
+    for run in document.runs:
+        parts += _run(run)
+    return _page("infera bench", f"infera {document.tool_version}", parts)
+
+
+def comparison(
+    names: tuple[str, str], documents: tuple[Document, Document], cells: dict[str, list[Row]]
+) -> str:
+    """The page for two results side by side."""
+    legend = f"A = {escape(names[0])}<br>B = {escape(names[1])}"
+    parts = [f"<p>{legend}</p>"]
+    first, second = (document.cells() for document in documents)
+    if len(cells) > 1:
+        series = [
+            (name, [(cell, found[cell][0].figures) for cell in cells])
+            for name, found in (("A", first), ("B", second))
+        ]
+        parts.append(_plots([("throughput against latency", plots.trade_off(series))]))
+    for cell, found in cells.items():
+        parts.append(f"<h2>{escape(cell or 'Comparison')}</h2>")
+        parts.append(_comparison_table(found))
+        parts.append(_plots(_overlays(first[cell][0].figures, second[cell][0].figures)))
+    rule = "a change is called one when its 95 % interval leaves out zero"
+    return _page("infera bench compare", rule, parts)
+
+
+def _overlays(a: Figures, b: Figures) -> Iterator[tuple[str, bytes]]:
+    named = {"ttft": "Time to first token", "tpot": "Time per output token", "e2el": "End to end"}
+    for key, label in named.items():
+        if key in a.latency and key in b.latency:
+            yield label, plots.distribution([("A", a.latency[key]), ("B", b.latency[key])], label)
+
+
+def _comparison_table(found: Sequence[Row]) -> str:
+    heads = ("", "", "A", "B", "change", "95 % interval", "B is")
+    lines = [(row.verdict.split()[0], console.compared(row)) for row in found]
+    return _table(heads, (cells for _kind, cells in lines), kinds=[kind for kind, _cells in lines])
+
+
+# ── one result ───────────────────────────────────────────────────────────────────────────────────────
+def _overview(document: Document) -> Iterator[str]:
+    cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
+    yield "<h2>All runs</h2>"
+    found = document.findings.get("find_max")
+    if found:
+        yield f"<p><b>{escape(console.find_max(found))}</b></p>"
+    heads = ("", "req/s", "output tok/s", "TTFT p50 ms", "TTFT p99 ms", "E2EL p99 ms", "failed", "verdict")
+    yield _table(heads, (_line(run) for run in document.runs))
+    drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
+    if any(figures.attainment is not None for _cell, figures in cells):
+        drawn.append(("share within the limits", plots.attainment(cells)))
+    yield _plots(drawn)
+
+
+def _line(run: Run) -> tuple[str, ...]:
+    figures = run.figures
+    latency = [
+        rows.milliseconds(figures.latency[key].scaled(1e3), name) if key in figures.latency else "-"
+        for key, name in (("ttft", "p50"), ("ttft", "p99"), ("e2el", "p99"))
+    ]
+    return (
+        rows.title(run), rows.number(figures.rates.overall_requests),
+        rows.number(figures.rates.overall_output_tokens), *latency, f"{figures.counts.failed:,}",
+        run.verdict.status,
+    )
+
+
+def _run(run: Run) -> Iterator[str]:
+    figures, verdict = run.figures, run.verdict
+    yield f"<h2>{escape(rows.title(run))}</h2>"
+    said = verdict.status + (": " + "; ".join(verdict.reasons) if verdict.reasons else "")
+    partial = " (partial: interrupted)" if run.partial else ""
+    yield f'<p><span class="verdict {verdict.status}">{escape(said + partial)}</span></p>'
+    client = f"{run.client.host}, {run.client.processes} process(es), {run.client.placement}"
+    yield (
+        f'<p class="quiet">{escape(str(run.target["url"]))} · {escape(str(run.options.get("model")))} · '
+        f"{escape(console.arrivals(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
+    )
+    if verdict.warnings:
+        yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in verdict.warnings) + "</ul>"
+    yield _plots(_drawings(figures))
+    yield _latency_table("Latency, ms", rows.latencies(figures))
+    split = rows.router(figures)
+    if split:
+        yield _latency_table("Time to the first byte, ms", split)
+    if run.direct is not None:
+        yield _latency_table("Past the router, ms", rows.latencies(run.direct))
+    every = (*rows.rates(run), *rows.cache(figures))
+    facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
+    facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
+    yield _table(("Rates", "", ""), facts, kind="facts")
+    yield _failures(run)
+    options = msgspec.json.format(msgspec.json.encode(run.options), indent=1).decode()
+    yield f"<details><summary>Options</summary><pre>{escape(options)}</pre></details>"
+
+
+def _drawings(figures: Figures) -> Iterator[tuple[str, bytes]]:
+    curves = [
+        (label, figures.latency[key])
+        for key, label in (("ttft", "first token"), ("e2el", "end to end")) if key in figures.latency
+    ]
+    if curves:
+        yield "latency distribution", plots.distribution(curves, "Latency")
+    between = [
+        (label, figures.latency[key])
+        for key, label in (("icl", "between chunks"), ("tpot", "per output token")) if key in figures.latency
+    ]
+    if between:
+        yield "time between tokens", plots.distribution(between, "Between tokens")
+    if figures.seconds:
+        yield "requests over time", plots.over_time(figures)
+        yield "tokens over time", plots.tokens_over_time(figures)
+    if figures.points:
+        yield "every request", plots.requests(figures)
+    if len(figures.workers) > 1:
+        yield "requests by worker", plots.workers(figures.workers)
+
+
+def _failures(run: Run) -> str:
+    counts = run.figures.counts
+    lines = [(kind, f"{many:,}", counts.examples.get(kind, "")) for kind, many in counts.failures.items()]
+    rest = f"{counts.failed:,} failed, {counts.incomplete:,} incomplete"
+    head = f"{counts.sent:,} sent, {counts.ok:,} ok, {rest}"
+    return f"<p>{head}</p>" + (_table(("Failure", "requests", "first message"), lines) if lines else "")
+
+
+def _latency_table(title: str, found: Sequence[rows.Latency]) -> str:
+    heads = (title, *(rows.HEADS.get(name, name) for name in rows.STATISTICS), "n")
+    return _table(heads, ((row.label, *_cells(row.figures)) for row in found))
+
+
+def _cells(figures: Distribution) -> list[str]:
+    return [*(rows.milliseconds(figures, name) for name in rows.STATISTICS), f"{figures.n:,}"]
+
+
+# ── pieces of HTML ───────────────────────────────────────────────────────────────────────────────────
+def _page(title: str, subtitle: str, parts: Iterable[str]) -> str:
+    style = files("infera_cli.report").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width">\n<style>\n{style}</style></head>\n<body>'
+        f'<h1>{escape(title)}</h1><p class="quiet">{escape(subtitle)}</p>\n'
+        + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def _plots(drawn: Iterable[tuple[str, bytes]]) -> str:
+    images = "".join(
+        f'<img alt="{escape(name)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
+        for name, svg in drawn
+    )
+    return f'<div class="plots">{images}</div>'
+
+
+def _table(
+    heads: Sequence[str], lines: Iterable[Sequence[str]], *, kind: str = "", kinds: Sequence[str] = ()
+) -> str:
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = []
+    for place, line in enumerate(lines):
+        name = f' class="{escape(kinds[place])}"' if kinds else ""
+        body.append(f"<tr{name}>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>")
+    return f'<table class="{kind}"><tr>{top}</tr>' + "".join(body) + "</table>"

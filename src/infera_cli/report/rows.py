@@ -1,0 +1,140 @@
+"""Which figures a report shows, under which names, in which order and unit: one list for every form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from infera_cli.workload.distribution import Distribution, enough
+from infera_cli.workload.figures import Figures, imbalance
+from infera_cli.workload.result import Run
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
+SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+HEADS = {"p999": "p99.9"}
+ENOUGH_STEADY = 0.2     # a steady span shorter than this share of the run says nothing
+
+LATENCIES = {
+    "ttft": ("TTFT", "from sending to the first token"),
+    "ttft_sched": ("TTFT from schedule", "from the planned instant to the first token"),
+    "tpot": ("TPOT", "(last - first token) / (tokens - 1)"),
+    "itl": ("ITL", "between tokens, where the tokens of each chunk are known"),
+    "icl": ("ICL", "between chunks that carry tokens"),
+    "e2el": ("E2EL", "from sending to the last token"),
+    "e2el_sched": ("E2EL from schedule", "from the planned instant to the last token"),
+    "ttfo": ("first visible token", "as TTFT, reasoning passed over"),
+    "head": ("response headers", "from sending to the status line"),
+    "connect": ("connect", "until the connection was ready"),
+    "queue": ("client queue", "waiting for a place below --max-concurrency, or for the turn before"),
+    "lag": ("send lag", "how late the load generator itself was"),
+}
+ROUTER = {
+    "client_to_router": ("client ↔ router", "network and relaying"),
+    "queue": ("queue in router", "waiting for admission"),
+    "pick": ("pick", "choosing the worker"),
+    "upstream": ("worker", "from the router's sending to the worker's first byte"),
+}
+SIZES = {
+    "asked_input_tokens": "input tokens asked for", "input_tokens": "input tokens",
+    "output_tokens": "output tokens", "tokens_per_chunk": "tokens per chunk",
+}
+
+
+class Latency(NamedTuple):
+    """A row of the latency table; `figures` in milliseconds."""
+
+    key: str
+    label: str
+    meaning: str
+    figures: Distribution
+
+
+class Fact(NamedTuple):
+    """A number with a name and a unit; None is shown as `-`."""
+
+    label: str
+    value: float | None
+    unit: str
+
+
+def latencies(figures: Figures) -> list[Latency]:
+    """The latency rows, in milliseconds."""
+    found = figures.latency
+    return [
+        Latency(key, label, meaning, found[key].scaled(1e3))
+        for key, (label, meaning) in LATENCIES.items()
+        if key in found and not (key == "queue" and found[key].max == 0)
+    ]
+
+
+def router(figures: Figures) -> list[Latency]:
+    """How the time to the first byte splits at a router of ours, in milliseconds."""
+    found = figures.router
+    known = [
+        Latency(key, label, meaning, found[key].scaled(1e3))
+        for key, (label, meaning) in ROUTER.items() if key in found
+    ]
+    others = [Latency(key, key, "", found[key].scaled(1e3)) for key in found if key not in ROUTER]
+    return known + others
+
+
+def sizes(figures: Figures) -> list[tuple[str, Distribution]]:
+    """Lengths in tokens."""
+    return [(label, figures.sizes[key]) for key, label in SIZES.items() if key in figures.sizes]
+
+
+def rates(run: Run) -> Iterator[Fact]:
+    """Everything per second, and what goes with it."""
+    figures = run.figures
+    found, counts = figures.rates, figures.counts
+    yield Fact("asked rate", found.offered_requests, "req/s")
+    yield Fact("sent", found.sent_requests if counts.sent > 1 else None, "req/s")
+    yield Fact("completed, whole run", found.overall_requests, "req/s")
+    yield Fact("completed, between first and last completion", found.between_completions, "req/s")
+    yield Fact("input, whole run", found.overall_input_tokens, "tok/s")
+    yield Fact("output, whole run", found.overall_output_tokens, "tok/s")
+    steady = found.steady_output_tokens if found.steady_s >= ENOUGH_STEADY * found.window_s else None
+    yield Fact("output, steady part", steady, "tok/s")
+    yield Fact("output, busiest second", found.peak_output_tokens, "tok/s")
+    if found.goodput is not None:
+        yield Fact("goodput", found.goodput, "req/s")
+    yield Fact("whole run", found.window_s, "s")
+    yield Fact("open requests, mean", figures.concurrency.mean, "")
+    yield Fact("open requests, peak", float(figures.concurrency.peak), "")
+    yield Fact("client CPU, busiest process", run.client.cpu_max * 100, "% of a core")
+
+
+def cache(figures: Figures) -> Iterator[Fact]:
+    """Prefix-cache hits and how evenly the workers were used."""
+    counts = figures.counts
+    if counts.cached_tokens is not None and counts.input_tokens:
+        yield Fact("prefix-cache hits", 100 * counts.cached_tokens / counts.input_tokens, "% of input")
+    if len(figures.workers) > 1:
+        yield Fact("imbalance (busiest / mean)", imbalance(figures.workers), "×")
+
+
+def number(value: float | None) -> str:
+    """A number as people write it: four significant digits, thousands apart; `-` for none."""
+    if value is None:
+        return "-"
+    if value == float("inf"):
+        return "∞"
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) >= 0.001 else f"{value:.2g}"
+
+
+def milliseconds(figures: Distribution, name: str) -> str:
+    """One cell of the latency table; `~` marks a percentile that has too few samples behind it."""
+    value = float(getattr(figures, name))
+    few = name in SHARES and not enough(figures.n, SHARES[name])
+    return f"{value:,.1f}~" if few and value >= 100 else f"{value:.2f}~" if few else _plain(value)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def title(run: Run) -> str:
+    """A run by cell and repetition."""
+    return f"{run.cell or 'run'}{f' #{run.repeat + 1}' if run.repeat else ''}"
