@@ -56,7 +56,7 @@ fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
 
 docs completions: $(READY)  ## write the generated pages and completion scripts again
-	@$(BIN)/python -m infera_cli.cli.reference
+	@$(BIN)/python docs/generate.py
 
 clean:  ## remove what was built in this clone (environments outside it stay)
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

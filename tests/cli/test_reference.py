@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from infera_cli.cli.reference import main, pages
+from docs.generate import main, pages
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,22 +1,14 @@
-"""`python -m infera_cli.cli.reference [FOLDER]`: writes what is generated, from the repository's root.
-
-The two reference pages and the completion scripts; a test fails when one of them is stale (style.md 28).
-"""
+"""The commands page of the reference, written from the commands themselves (style.md 28)."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from infera_cli.cli.app import command
 from infera_cli.cli.groups import CONTEXT, WIDTH
-from infera_cli.cli.scripts import FILES, script
-from infera_cli.config.reference import settings_page
-from infera_cli.telemetry.reference import metrics_page
 
 _HEAD = """# Commands
 
@@ -34,13 +26,6 @@ every JSON document has a `schema_version`, and fields only get added. `NO_COLOR
 """
 
 
-def pages() -> Mapping[str, str]:
-    """Every generated file, by its path in the repository."""
-    made = {"docs/reference/settings.md": settings_page(), "docs/reference/cli.md": commands_page()}
-    made["docs/reference/metrics.md"] = metrics_page()
-    return {**made, **{f"completions/{name}": script(shell) for shell, name in FILES.items()}}
-
-
 def commands_page() -> str:
     """The help page of every command, as Markdown."""
     root = typer.Context(command(), info_name="infera", **{**CONTEXT, "terminal_width": WIDTH})
@@ -52,16 +37,3 @@ def _helps(context: Any) -> Iterator[tuple[str, str]]:
     for name in getattr(context.command, "list_commands", lambda _: ())(context):
         inner = context.command.get_command(context, name)
         yield from _helps(typer.Context(inner, parent=context, info_name=name, terminal_width=WIDTH))
-
-
-def main() -> None:
-    """Write every page under the folder that was named, the current one by default."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    for name, text in pages().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
