@@ -15,7 +15,7 @@ from typing import Any, Self
 from tests.support import raw
 from tests.support.stub import StubWorker
 
-ADDRESS = re.compile(r"https?://(?:127\.0\.0\.1|localhost|\[::1\]|0\.0\.0\.0):(\d+)")
+ADDRESS = re.compile(r"(?<=listening on )https?://(?:127\.0\.0\.1|localhost|\[::1\]|0\.0\.0\.0):(\d+)")
 Entries = Mapping[str, Mapping[str, Any]]
 COMMAND = (sys.executable, "-c", "import sys; from infera_cli.cli import main; sys.exit(main())", "serve")
 

@@ -21,7 +21,7 @@ _SENTENCES = {
     "not_ready": "is not ready",
     "draining": "is draining",
     "restored": "takes requests again",
-    "models": "serves other models",
+    "models": "lists its models",
     "breaker": "has another breaker state",
 }
 
