@@ -98,7 +98,8 @@ class Answer:
         """Write an SSE comment into a silent stream; False where none may stand now."""
         if not (self.streamed and self._chunked and not self.encoded and sse.at_event_boundary(self.tail())):
             return False
-        self._transport.write(b"%x\r\n%b\r\n" % (len(text), text))
+        self._transport.write(self._pending + b"%x\r\n%b\r\n" % (len(text), text))
+        self._pending = b""
         return True
 
     def tail(self) -> bytes:

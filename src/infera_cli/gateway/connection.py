@@ -33,7 +33,7 @@ class ClientConnection(HttpToolsProtocol):
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
         "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers", "idle_since", "in_head",
-        "length", "parser", "pipeline", "read_bytes", "server_state", "transport", "url",
+        "length", "parser", "pipeline", "read_bytes", "server_state", "serving", "transport", "url",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +41,8 @@ class ClientConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
-        self.cycle: Any = None  # what is being answered: uvicorn's cycle or a Relay
+        self.cycle: Any = None    # the last request whose head was read: uvicorn's cycle or a Relay
+        self.serving: Any = None  # the one that is being answered; pipelined ones wait behind it
         self.head = RequestHead([])
         self.length: bytes | None = None
         self.in_head = False
@@ -62,7 +63,11 @@ class ClientConnection(HttpToolsProtocol):
         for cycle in self._cycles():
             if isinstance(cycle, Relay):
                 cycle.client_gone()
+            else:
+                cycle.disconnected = True
+                cycle.message_event.set()
         self.pipeline.clear()
+        self.serving = None
         if isinstance(self.cycle, Relay):
             self.cycle = None
         super().connection_lost(exc)
@@ -85,13 +90,13 @@ class ClientConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if isinstance(self.cycle, Relay):
-            self.cycle.pause()
+        if isinstance(self.serving, Relay):
+            self.serving.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if isinstance(self.cycle, Relay):
-            self.cycle.resume()
+        if isinstance(self.serving, Relay):
+            self.serving.resume()
 
     # ── httptools ────────────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
@@ -102,6 +107,8 @@ class ClientConnection(HttpToolsProtocol):
         self.idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.in_head:  # a trailer: nobody here understands any, so none may pass for a header
+            return
         name = name.lower()
         if name == b"content-length":
             self.length = value
@@ -111,6 +118,8 @@ class ClientConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self.in_head = False
         self.head_bytes, self.head_since = 0, None
+        if self.discarding_since is not None:
+            return
         if self._head_is_too_large():
             self._refuse_connection(self._headers_too_large())
             return
@@ -123,27 +132,36 @@ class ClientConnection(HttpToolsProtocol):
             self._to_app()
 
     def on_body(self, body: bytes) -> None:
+        if self.discarding_since is not None:
+            return
         if isinstance(self.cycle, Relay):
             self.cycle.take_body(body)
-        elif self.discarding_since is None:
+        else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.discarding_since is not None:
+            return
         if isinstance(self.cycle, Relay):
             self.cycle.take_end()
-        elif self.discarding_since is None:
+        else:
             super().on_message_complete()
 
     # ── whose turn it is ─────────────────────────────────────────────────────────────────────────────
     def _take_relay(self, target: bytes) -> None:
-        http11 = self.parser.get_http_version() == "1.1"
-        keep_alive = self.parser.should_keep_alive()
-        before = self.cycle
+        version = self.parser.get_http_version()
         if self.headers != self.head.headers:
             self.head = RequestHead(self.headers)
+        fault = self.head.fault(version)
+        if fault is not None:
+            self._refuse_connection(RequestError(fault))
+            return
+        keep_alive = self.parser.should_keep_alive()
+        before = self.cycle
         length = int(self.length) if self.length is not None else 0
-        self.cycle = relay = Relay(self.gate, self, target, self.head, length, http11, keep_alive)
+        self.cycle = relay = Relay(self.gate, self, target, self.head, length, version == "1.1", keep_alive)
         if before is None or before.response_complete:
+            self.serving = relay
             relay.begin()
         else:
             self.flow.pause_reading()
@@ -161,6 +179,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self.serving = cycle
         if isinstance(cycle, Relay):
             cycle.begin()
         else:
@@ -213,20 +232,22 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _cycles(self) -> list[Any]:
-        return [self.cycle, *(waiting for waiting, _app in self.pipeline)]
+        """Everything that is not answered yet, in order; `cycle` is the last of them."""
+        waiting = [cycle for cycle, _app in reversed(self.pipeline)]
+        return [cycle for cycle in (self.serving, *waiting) if cycle is not None]
 
     def _last_answer(self) -> None:
-        for cycle in self._cycles():
-            if cycle is not None:
-                cycle.keep_alive = False
+        """What was read last is what is answered last."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def _refuse_connection(self, error: InferaError) -> None:
         """Nothing after this can be understood: answer what is due, then close."""
         self._last_answer()
         self.discarding_since = self.gate.clock()
         cycle = self.cycle
-        if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete and not self.pipeline:
-            cycle.refuse(error)
+        if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete:
+            cycle.reject(error)
         elif cycle is None or cycle.response_complete:
             answer = Answer(self.transport, True, False)
             answer.refuse(error.status, self.gate.error_body(self.url or b"", error), b"")

@@ -51,7 +51,7 @@ class Relay:
 
     __slots__ = (
         "answer", "ask", "body", "bytes_in", "client", "commented", "complete", "connecting", "connection", "first_byte", "gate",
-        "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received", "retries", "scored", "seen_chunks",
+        "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received", "refusal", "retries", "scored", "seen_chunks",
         "sent", "session", "started", "strip", "target", "why",
     )  # fmt: skip
 
@@ -74,6 +74,7 @@ class Relay:
         self.session: str | None = None
         self.why = ""
         self.strip = NONE_STRIPPED
+        self.refusal: InferaError | None = None
         self.lease: Lease | None = None
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
@@ -113,22 +114,30 @@ class Relay:
 
     def _check_length(self) -> None:
         limit = self.gate.options.limits.body_bytes
-        if self.body is None or self.length > limit:
+        if self.refusal is not None:
+            raise self.refusal
+        if self.length > limit:
             raise too_large(limit)
 
     def take_body(self, data: bytes) -> None:
         """A piece of the request body."""
-        if not self.body:
-            if self.body is not None:  # else it was refused already
-                self.body = data
+        if self.body is None:  # refused already
             return
-        if isinstance(self.body, bytes):
-            self.body = bytearray(self.body)
-        self.body += data
+        if not self.body:
+            self.body = data
+        else:
+            if isinstance(self.body, bytes):
+                self.body = bytearray(self.body)
+            self.body += data
         if len(self.body) > self.gate.options.limits.body_bytes:
-            self.body = None
-            if self.its_turn:
-                self.refuse(too_large(self.gate.options.limits.body_bytes))
+            self.reject(too_large(self.gate.options.limits.body_bytes))
+
+    def reject(self, error: InferaError) -> None:
+        """What is still coming in cannot be served: say so when it is this request's turn."""
+        self.body = None
+        self.refusal = error
+        if self.its_turn:
+            self.refuse(error)
 
     def take_end(self) -> None:
         """The request is complete."""

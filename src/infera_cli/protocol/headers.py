@@ -86,6 +86,22 @@ def less_connection(dropped: frozenset[bytes], connection: bytes | None) -> froz
     return dropped | {token.strip().lower() for token in connection.split(b",")}
 
 
+def _joined(name: bytes, headers: Headers, fields: dict[bytes, bytes]) -> bytes | None:
+    """All fields of that name as one; None without any. `fields` is `headers` as a dict."""
+    if name not in fields or len(fields) == len(headers):
+        return fields.get(name)
+    return b",".join([value for key, value in headers if key == name])
+
+
+def _ambiguity(headers: Headers, fields: dict[bytes, bytes]) -> str | None:
+    coding = _joined(b"transfer-encoding", headers, fields)
+    if coding is not None and coding.strip().lower() != b"chunked":
+        return "No Transfer-Encoding but chunked is understood."
+    if len(fields) != len(headers) and sum(name == b"host" for name, _ in headers) > 1:
+        return "The request has more than one Host."
+    return None
+
+
 def lines(headers: Headers, dropped: frozenset[bytes]) -> bytes:
     """The header lines of `headers` less those named in `dropped`, each with its end."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] not in dropped])
@@ -98,18 +114,36 @@ class RequestHead:
     anew, which is why the length, the part that changes, is kept apart.
     """
 
-    __slots__ = ("fields", "headers", "passed_on")
+    __slots__ = ("_ambiguity", "fields", "headers", "passed_on")
 
     def __init__(self, headers: Headers) -> None:
         self.headers = headers
         self.fields = dict(headers)
+        self._ambiguity = _ambiguity(headers, self.fields)
         session = self.fields.get(b"x-session-id")
         unsound = frozenset({b"x-session-id"}) if session and not is_sound_id(session) else frozenset()
         self.passed_on = self.without(unsound)
 
     def without(self, names: frozenset[bytes]) -> bytes:
         """The lines that pass to a worker, less those of `names`."""
-        return lines(self.headers, less_connection(NOT_SENT_UP, self.fields.get(b"connection")) | names)
+        connection = _joined(b"connection", self.headers, self.fields)
+        return lines(self.headers, less_connection(NOT_SENT_UP, connection) | names)
+
+    def fault(self, version: str) -> str | None:
+        """Why a request of that HTTP version with these fields must not be relayed; None where it may be.
+
+        Others would read its end or its host differently, or its body has a coding that no worker would be told of
+        (RFC 9112 §3.2, §6.1).
+        """
+        if version not in {"1.1", "1.0"}:
+            return "Only HTTP/1.1 and HTTP/1.0 are spoken here."
+        if self._ambiguity is not None:
+            return self._ambiguity
+        if version == "1.1" and b"host" not in self.fields:
+            return "The request has no Host."
+        if version == "1.0" and b"transfer-encoding" in self.fields:
+            return "HTTP/1.0 has no Transfer-Encoding."
+        return None
 
 
 class AnswerHead:
@@ -120,10 +154,11 @@ class AnswerHead:
     def __init__(self, headers: Headers) -> None:
         fields = dict(headers)
         self.headers = headers
-        self.chunked = _is_chunked(fields.get(b"transfer-encoding"))
+        self.chunked = _is_chunked(_joined(b"transfer-encoding", headers, fields))
         self.encoded = fields.get(b"content-encoding", b"identity") != b"identity"
         self.streamed = fields.get(b"content-type", b"").lower().startswith(EVENT_STREAM)
-        self.passed_on = lines(headers, less_connection(NOT_SENT_DOWN, fields.get(b"connection")))
+        connection = _joined(b"connection", headers, fields)
+        self.passed_on = lines(headers, less_connection(NOT_SENT_DOWN, connection))
         if self.streamed:
             self.passed_on += lines([pair for pair in _ADDED_TO_STREAMS if pair[0] not in fields], frozenset())
 
