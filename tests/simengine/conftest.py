@@ -27,13 +27,14 @@ def get(url: str, **request: Any) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
-    """Starts engines with extra flags and returns their base URL once they take requests; stops them at the end."""
+    """Starts engines with extra flags and returns their base URL once they take requests; stops them at the
+    end."""
     children: list[subprocess.Popen[str]] = []
 
     def run(*flags: str) -> str:
         child = subprocess.Popen(
-            [sys.executable, "-m", "infera_cli.simengine", "--exit-with-parent", *flags], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-m", "infera_cli.simengine", "--exit-with-parent", *flags],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         children.append(child)
         assert child.stdout is not None
         line = child.stdout.readline()

@@ -36,9 +36,10 @@ def stats(url: str) -> dict[str, int]:
 def test_openai_client_streams_and_does_not(url: str) -> None:
     """The client from PyPI gets the same text either way, with usage at the end of the stream."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
-        whole = client.chat.completions.create(model="sim", messages=HELLO, max_tokens=12)  # type: ignore[call-overload]
-        chunks = list(client.chat.completions.create(  # type: ignore[call-overload]
-            model="sim", messages=HELLO, max_tokens=12, stream=True, stream_options={"include_usage": True}))
+        asked: dict[str, Any] = {"model": "sim", "messages": HELLO, "max_tokens": 12}
+        whole = client.chat.completions.create(**asked)
+        chunks = list(client.chat.completions.create(
+            **asked, stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
     assert len(text) == 48
@@ -75,7 +76,8 @@ def test_anthropic_client_streams_and_does_not(url: str) -> None:
 
 # ── shapes ───────────────────────────────────────────────────────────────────────────────────────────
 def test_chat_stream_has_vllms_shape(url: str) -> None:
-    """Role first, then text, then text with the reason, then usage without choices, then [DONE] (engines §1.6)."""
+    """Role first, then text, then text with the reason, then usage without choices, then [DONE] (engines
+    §1.6)."""
     answer = chat(url, stream=True, stream_options={"include_usage": True}, max_tokens=3)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     role, one, two, last, usage, done = events(answer.text)
@@ -95,8 +97,8 @@ def test_completion_chunk_has_vllms_members(url: str) -> None:
     chunk = events(answer.text)[0]
     assert chunk["id"].startswith("cmpl-")
     assert chunk["object"] == "text_completion"
-    assert list(chunk["choices"][0]) == ["index", "text", "logprobs", "finish_reason", "stop_reason", "prompt_token_ids",
-                                         "token_ids"]
+    assert list(chunk["choices"][0]) == ["index", "text", "logprobs", "finish_reason", "stop_reason",
+                                         "prompt_token_ids", "token_ids"]
 
 
 def test_request_id_becomes_the_answers_id(url: str) -> None:
@@ -107,7 +109,8 @@ def test_request_id_becomes_the_answers_id(url: str) -> None:
 
 
 def test_an_answer_ends_by_itself_unless_told_otherwise(url: str) -> None:
-    """Without a limit it stops, its end token counted; with ignore_eos it fills the limit; a stop string cuts it."""
+    """Without a limit it stops, its end token counted; with ignore_eos it fills the limit; a stop string
+    cuts it."""
     free = chat(url, max_tokens=None).json()
     text = free["choices"][0]["message"]["content"]
     assert free["choices"][0]["finish_reason"] == "stop"
@@ -132,8 +135,8 @@ def test_tokenize_agrees_with_what_generation_counts(url: str) -> None:
     assert ids["count"] == len(ids["tokens"]) == chat(url).json()["usage"]["prompt_tokens"]
     text = post(f"{url}/detokenize", json={"tokens": ids["tokens"]}).json()["prompt"]
     assert text == f"<|im_start|>user\n{HELLO[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
-    strings = post(f"{url}/tokenize", json={"prompt": "abcdefg", "return_token_strs": True}).json()["token_strs"]
-    assert strings == ["abcd", "efg"]
+    plain = post(f"{url}/tokenize", json={"prompt": "abcdefg", "return_token_strs": True}).json()
+    assert plain["token_strs"] == ["abcd", "efg"]
 
 
 def test_embeddings_are_deterministic_unit_vectors(url: str) -> None:
@@ -146,7 +149,8 @@ def test_embeddings_are_deterministic_unit_vectors(url: str) -> None:
 
 
 def test_small_routes(url: str) -> None:
-    """Health is empty, the version is vLLM's, load is a number, unknown paths and methods are FastAPI's answers."""
+    """Health is empty, the version is vLLM's, load is a number, unknown paths and methods are FastAPI's
+    answers."""
     assert (get(f"{url}/health").status_code, get(f"{url}/health").content) == (200, b"")
     assert get(f"{url}/version").json() == {"version": "0.32.0"}
     assert get(f"{url}/load").json() == {"server_load": 0}
@@ -183,8 +187,10 @@ def test_metrics_bear_vllms_names(start: Start) -> None:
     assert float(values[f"vllm:generation_tokens_total{labels}"]) == 10
     assert float(values[f"vllm:prefix_cache_hits_total{labels}"]) == (usage["prompt_tokens"] - 1) // 16 * 16
     assert float(values[f"vllm:num_requests_running{labels}"]) == 0
-    assert float(values['vllm:request_success_total{engine="0",model_name="m",finished_reason="length"}']) == 2
-    assert any(name.startswith('vllm:cache_config_info{block_size="16",num_gpu_blocks="100"') for name in values)
+    finished = labels.replace("}", ',finished_reason="length"}')
+    assert float(values[f"vllm:request_success_total{finished}"]) == 2
+    facts = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"'
+    assert any(name.startswith(facts) for name in values)
     assert float(values[f"vllm:time_to_first_token_seconds_count{labels}"]) == 2
 
 
@@ -196,8 +202,8 @@ def test_metrics_bear_vllms_names(start: Start) -> None:
         ("/v1/chat/completions", b"[]", 400, "Bad Request", None),
         ("/v1/chat/completions", b'{"messages":[]}', 400, "Bad Request", None),
         ("/v1/chat/completions", b'{"messages":[{"content":"x"}]}', 400, "Bad Request", None),
-        ("/v1/chat/completions", b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404, "NotFoundError",
-         "model"),
+        ("/v1/chat/completions", b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404,
+         "NotFoundError", "model"),
         ("/v1/completions", b'{"prompt":"x","max_tokens":100000}', 400, "BadRequestError", "input_tokens"),
         ("/v1/completions", b'{"prompt":"x","max_tokens":0}', 400, "BadRequestError", "max_tokens"),
         ("/v1/completions", b'{"prompt":"x","max_tokens":"many"}', 400, "Bad Request", None),
@@ -206,7 +212,9 @@ def test_metrics_bear_vllms_names(start: Start) -> None:
         ("/detokenize", b'{"tokens":"x"}', 400, "Bad Request", None),
     ],
 )
-def test_bad_requests_get_vllms_errors(url: str, path: str, body: bytes, status: int, kind: str, param: str) -> None:
+def test_bad_requests_get_vllms_errors(
+    url: str, path: str, body: bytes, status: int, kind: str, param: str | None
+) -> None:
     """Status, type and param are those of engines §1.10, and the code equals the status."""
     answer = post(url + path, content=body)
     error = answer.json()["error"]
@@ -215,7 +223,8 @@ def test_bad_requests_get_vllms_errors(url: str, path: str, body: bytes, status:
 
 def test_unknown_model_names_the_aliases(url: str) -> None:
     """The 404 lists what is served, in the shape of the route."""
-    assert chat(url, model="x").json()["error"]["message"] == "The model `x` does not exist. Valid aliases: sim, alias."
+    message = chat(url, model="x").json()["error"]["message"]
+    assert message == "The model `x` does not exist. Valid aliases: sim, alias."
     body = post(f"{url}/v1/messages", json={"model": "x", "messages": HELLO, "max_tokens": 1}).json()
     assert (body["type"], body["error"]["type"]) == ("error", "NotFoundError")
 
@@ -285,7 +294,8 @@ async def test_pipelined_requests_are_answered_in_order(url: str) -> None:
 async def test_http10_stream_ends_with_the_connection(url: str) -> None:
     """An HTTP/1.0 client gets no chunked framing."""
     reader, writer = await connect(url)
-    writer.write(request({"messages": HELLO, "max_tokens": 2, "stream": True}).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    raw = request({"messages": HELLO, "max_tokens": 2, "stream": True})
+    writer.write(raw.replace(b"HTTP/1.1", b"HTTP/1.0"))
     async with asyncio.timeout(5):
         raw = await reader.read()
     assert b"Transfer-Encoding" not in raw

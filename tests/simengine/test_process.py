@@ -90,7 +90,10 @@ async def test_sigterm_ends_open_streams_with_abort() -> None:
     url = await address(child)
     body = {"messages": HELLO, "max_tokens": 2000, "ignore_eos": True, "stream": True}
     text = ""
-    async with httpx.AsyncClient(verify=False) as client, client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
+    async with (
+        httpx.AsyncClient(verify=False) as client,
+        client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer,
+    ):
         async for piece in answer.aiter_text():
             if not text:
                 child.terminate()

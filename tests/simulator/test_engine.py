@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -29,10 +30,12 @@ def kinds(happenings: list[Happening]) -> list[tuple[str, str, float, int]]:
 
 
 def test_a_lone_request_takes_prefill_then_a_step_a_token() -> None:
-    """Forty prompt tokens at 1000 a second and a step of 10 ms: first token at 50 ms, then one every 10 ms."""
+    """Forty prompt tokens at 1000 a second and a step of 10 ms: first token at 50 ms, then one every 10
+    ms."""
     engine = EngineModel(PLAIN)
     engine.submit("a", 40, 3, [], 1.0, watched=True)
-    assert kinds(drain(engine)) == [("a", "first", 1.05, 1), ("a", "tokens", 1.06, 1), ("a", "finished", 1.07, 1)]
+    assert kinds(drain(engine)) == [
+        ("a", "first", 1.05, 1), ("a", "tokens", 1.06, 1), ("a", "finished", 1.07, 1)]
 
 
 def test_an_unwatched_request_reports_only_first_and_end() -> None:
@@ -57,7 +60,8 @@ def test_sequences_share_steps_and_each_makes_them_longer() -> None:
     engine.submit("a", 4, 2, [], 0.0)
     engine.submit("b", 4, 2, [], 0.0)
     assert kinds(drain(engine)) == [
-        ("a", "first", 0.01, 1), ("b", "first", 0.01, 1), ("a", "finished", 0.022, 1), ("b", "finished", 0.022, 1)]
+        ("a", "first", 0.01, 1), ("b", "first", 0.01, 1),
+        ("a", "finished", 0.022, 1), ("b", "finished", 0.022, 1)]
 
 
 def test_a_long_prompt_is_computed_in_pieces_while_others_decode() -> None:
@@ -67,7 +71,7 @@ def test_a_long_prompt_is_computed_in_pieces_while_others_decode() -> None:
     engine.advance(0.014)
     engine.submit("b", 87, 1, [], 0.014)
     steps = [each for each in drain(engine) if each.id == "a"]
-    gaps = [round(later.time - earlier.time, 6) for earlier, later in zip(steps, steps[1:], strict=False)]
+    gaps = [round(later.time - earlier.time, 6) for earlier, later in pairwise(steps)]
     assert gaps[:3] == [0.073, 0.034, 0.01]      # 63 prompt tokens; the last 24; none
     assert max(gaps) == 0.073
 
@@ -162,10 +166,12 @@ def test_impossible_requests_are_refused() -> None:
         engine.submit("a", 1, 1, [], 0.0)
 
 
-@pytest.mark.parametrize("wrong", [{"step_ms": -1}, {"blocks": 0}, {"max_batched_tokens": 4, "max_num_seqs": 4}])
+@pytest.mark.parametrize(
+    "wrong", [{"step_ms": -1}, {"blocks": 0}, {"max_batched_tokens": 4, "max_num_seqs": 4}]
+)
 def test_an_impossible_engine_is_refused(wrong: dict[str, float]) -> None:
     """A profile that could never work is an error."""
-    with pytest.raises(ValueError, match="cannot|at least|exceed"):
+    with pytest.raises(ValueError, match=r"cannot|at least|exceed"):
         Profile(**wrong)  # type: ignore[arg-type]
 
 
@@ -176,15 +182,17 @@ def test_a_free_engine_answers_at_once() -> None:
     assert kinds(engine.advance(5.0)) == [("a", "first", 5.0, 1), ("a", "finished", 5.0, 99)]
 
 
+Plan = list[tuple[int, int, int, int, bool, bool]]
 plans = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(1, 40), st.integers(1, 30), st.integers(0, 4), st.booleans(), st.booleans()),
+    st.tuples(st.integers(0, 60), st.integers(1, 40), st.integers(1, 30), st.integers(0, 4), st.booleans(),
+              st.booleans()),
     min_size=1, max_size=25,
 )
 SMALL = Profile(prefill_rate=2000, step_ms=5, sequence_ms=0.5, block_size=4, blocks=24, max_num_seqs=5,
                 max_batched_tokens=16)
 
 
-def replay(plan: list[tuple[int, int, int, int, bool, bool]], *, looks: int) -> tuple[EngineModel, list[Happening]]:
+def replay(plan: Plan, *, looks: int) -> tuple[EngineModel, list[Happening]]:
     """Send a plan, looking `looks` times between two arrivals, and wait for the end."""
     engine = EngineModel(SMALL)
     now, out = 0.0, []
@@ -202,9 +210,7 @@ def replay(plan: list[tuple[int, int, int, int, bool, bool]], *, looks: int) -> 
 
 @settings(deadline=None)
 @given(plans)
-def test_every_token_is_reported_once_and_every_block_comes_back(
-    plan: list[tuple[int, int, int, int, bool, bool]],
-) -> None:
+def test_every_token_is_reported_once_and_every_block_comes_back(plan: Plan) -> None:
     """Whatever arrives, is preempted or aborted: tokens are conserved, and an idle engine holds nothing."""
     engine, out = replay(plan, looks=1)
     tokens: dict[str, int] = defaultdict(int)
@@ -220,8 +226,9 @@ def test_every_token_is_reported_once_and_every_block_comes_back(
 
 @settings(deadline=None)
 @given(plans)
-def test_how_often_the_clock_is_asked_changes_nothing(plan: list[tuple[int, int, int, int, bool, bool]]) -> None:
-    """Closed form and step by step agree: first tokens, ends and preemptions have the same times and order."""
+def test_how_often_the_clock_is_asked_changes_nothing(plan: Plan) -> None:
+    """Closed form and step by step agree: first tokens, ends and preemptions have the same times and
+    order."""
     once, often = replay(plan, looks=1), replay(plan, looks=7)
     assert [(e.id, e.kind, e.time, e.cached) for e in once[1] if e.kind != "tokens"] == [
         (e.id, e.kind, e.time, e.cached) for e in often[1] if e.kind != "tokens"]

@@ -46,7 +46,8 @@ def test_a_later_turn_extends_the_earlier_prompt(question: str, seed: int, token
 
 
 def test_answers_are_deterministic_and_differ() -> None:
-    """The same seed says the same, another seed something else, and a longer answer begins with the shorter."""
+    """The same seed says the same, another seed something else, and a longer answer begins with the
+    shorter."""
     assert text.answer(1, 20) == text.answer(1, 20) != text.answer(2, 20)
     assert text.answer(1, 40).startswith(text.answer(1, 20))
 
@@ -61,7 +62,8 @@ def test_natural_lengths_lie_around_their_mean() -> None:
 
 @pytest.mark.parametrize(
     ("content", "flat"),
-    [(None, ""), ("a", "a"), ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"), (["a"], "a"),
+    [(None, ""), ("a", "a"), (["a"], "a"),
+     ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
      ([{"type": "image_url", "x": 1}], '{"type": "image_url", "x": 1}')],
 )
 def test_content_is_flattened_as_vllm_does(content: object, flat: str) -> None:
@@ -71,7 +73,7 @@ def test_content_is_flattened_as_vllm_does(content: object, flat: str) -> None:
 
 def test_tools_and_tool_calls_are_part_of_the_prompt() -> None:
     """Tools come first and calls after the content, so that they change the blocks."""
-    rendered = text.render_chat([{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], [{"name": "t"}],
-                                add_generation_prompt=False)
+    turn = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    rendered = text.render_chat([turn], [{"name": "t"}], add_generation_prompt=False)
     assert rendered == ('<|im_start|>system\n# Tools\n[{"name": "t"}]<|im_end|>\n'
                         '<|im_start|>assistant\n[{"id": "1"}]<|im_end|>\n')

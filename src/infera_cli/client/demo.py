@@ -17,11 +17,12 @@ import httpx
 import msgspec
 
 SYSTEM = (
-    "You are the friendly assistant of a small bookshop by the harbour. Opening hours are nine to six on weekdays and "
-    "ten to four on Saturdays; the shop is closed on Sundays. Orders placed before noon can be collected the next "
-    "morning, books from abroad take eight to twelve days. Members pay no postage and may return any book within thirty "
-    "days. Gift wrapping is free, cards cost one euro. Be brief, be kind, name at most three titles in an answer, and "
-    "never invent a price. When you do not know something, say so and offer to ask a colleague at the counter."
+    "You are the friendly assistant of a small bookshop by the harbour. Opening hours are nine to six on "
+    "weekdays and ten to four on Saturdays; the shop is closed on Sundays. Orders placed before noon can "
+    "be collected the next morning, books from abroad take eight to twelve days. Members pay no postage "
+    "and may return any book within thirty days. Gift wrapping is free, cards cost one euro. Be brief, be "
+    "kind, name at most three titles in an answer, and never invent a price. When you do not know "
+    "something, say so and offer to ask a colleague at the counter."
 )
 QUESTIONS = (
     "Do you have a good sea story for a long train journey?",
@@ -97,15 +98,19 @@ async def converse(
     base_url: str, *, conversations: int = 6, turns: int = 4, max_tokens: int = 48, model: str | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Progress]:
-    """Hold `conversations` at once, `turns` each, against the server at `base_url`, and yield progress as it comes.
+    """Hold `conversations` at once, `turns` each, against the server at `base_url`, and yield progress as
+    it comes.
 
-    Answers are fed back, and the session id that the server gives is kept. Closing the iterator stops all. Failures
-    are values (`Answered.error`), nothing is raised for them.
+    Answers are fed back, and the session id that the server gives is kept. Closing the iterator stops all.
+    Failures are values (`Answered.error`), nothing is raised for them.
     """
     news: asyncio.Queue[Progress | None] = asyncio.Queue()
     timeout = httpx.Timeout(60.0, connect=5.0)
-    async with httpx.AsyncClient(base_url=base_url, timeout=timeout, transport=transport, trust_env=False) as client:
-        tasks = [asyncio.create_task(_hold(client, number, turns, max_tokens, model, news))
+    async with httpx.AsyncClient(
+        base_url=base_url, timeout=timeout, transport=transport, trust_env=False
+    ) as client:
+        extra = {"max_tokens": max_tokens} | ({"model": model} if model else {})
+        tasks = [asyncio.create_task(_hold(client, number, turns, extra, news))
                  for number in range(1, conversations + 1)]
         everyone = asyncio.gather(*tasks)
         everyone.add_done_callback(lambda _: news.put_nowait(None))
@@ -120,7 +125,7 @@ async def converse(
 
 
 async def _hold(
-    client: httpx.AsyncClient, number: int, turns: int, max_tokens: int, model: str | None,
+    client: httpx.AsyncClient, number: int, turns: int, extra: dict[str, Any],
     news: asyncio.Queue[Progress | None],
 ) -> None:
     # The reader's name differs, so each conversation has a prefix of its own after the shared instructions.
@@ -133,7 +138,7 @@ async def _hold(
         else:
             talk.messages.append({"role": "user", "content": question})
         news.put_nowait(Asked(number, turn))
-        answered = await _ask(client, talk, turn, {"max_tokens": max_tokens} | ({"model": model} if model else {}))
+        answered = await _ask(client, talk, turn, extra)
         news.put_nowait(answered)
         if answered.error is not None:
             return
@@ -186,7 +191,8 @@ class _Reading:
             self.error = "the stream holds something that is not JSON"
             return
         if "error" in chunk:
-            self.error = str(chunk["error"].get("message", "error")) if isinstance(chunk["error"], dict) else "error"
+            said = chunk["error"]
+            self.error = str(said.get("message", "error")) if isinstance(said, dict) else str(said)
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
@@ -206,7 +212,8 @@ class _Reading:
         return Answered(
             conversation=conversation, turn=turn, worker=worker, prompt=self._usage.get("prompt_tokens", 0),
             cached=details.get("cached_tokens"), completion=self._usage.get("completion_tokens", 0),
-            ttft=(self._first or now) - self._sent, latency=now - self._sent, text="".join(self._text), error=self.error,
+            ttft=(self._first or now) - self._sent, latency=now - self._sent, text="".join(self._text),
+            error=self.error,
         )
 
 
@@ -220,7 +227,8 @@ def summarize(answered: Sequence[Answered]) -> Summary:
     latencies, firsts = [turn.latency for turn in good], [turn.ttft for turn in good]
     return Summary(
         turns=len(good), errors=len(answered) - len(good),
-        shares=tuple(Share(worker, turns, turns / len(good), held[worker]) for worker, turns in sorted(count.items())),
+        shares=tuple(Share(worker, turns, turns / len(good), held[worker])
+                     for worker, turns in sorted(count.items())),
         reuse=sum(turn.cached or 0 for turn in told) / prompt if prompt else None,
         latency_p50=_percentile(latencies, 50), latency_p90=_percentile(latencies, 90),
         ttft_p50=_percentile(firsts, 50), ttft_p90=_percentile(firsts, 90),

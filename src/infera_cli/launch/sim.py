@@ -1,7 +1,8 @@
-"""Simulated engines for `--sim N` and `infera demo`: a process each, never outliving the one that started them.
+"""Simulated engines for `--sim N` and `infera demo`: a process each, never outliving the one that started
+them.
 
-A child reads from a pipe that only we hold; when we are gone, however that came, the pipe ends and so does the child
-(design §7; rulings 27). Stopping is TERM, then KILL, by pid.
+A child reads from a pipe that only we hold; when we are gone, however that came, the pipe ends and so does
+the child (design §7; rulings 27). Stopping is TERM, then KILL, by pid.
 """
 
 from __future__ import annotations
@@ -61,18 +62,23 @@ class SimEngines:
     ) -> list[SimEngine]:
         """Start `count` engines at once and return them when all take requests, in order.
 
-        `options` are flags of `infera_cli.simengine` without dashes in front, e.g. `{"itl-ms": 5}`; True sets a switch.
-        Raises InferaError, with none left running, when one does not come up in `ready_within` seconds.
+        `options` are flags of `infera_cli.simengine` without dashes in front, e.g. `{"itl-ms": 5}`; True
+        sets a switch. Raises InferaError, with none left running, when one does not come up in
+        `ready_within` seconds.
         """
         first = len(self._children)
         names = [f"sim{number}" for number in range(first, first + count)]
         flags = _flags(options or {})
         try:
-            async with asyncio.timeout(ready_within):
-                return list(await asyncio.gather(*(self._start(name, flags) for name in names)))
+            async with asyncio.timeout(ready_within), asyncio.TaskGroup() as group:
+                starting = [group.create_task(self._start(name, flags)) for name in names]
+            return [task.result() for task in starting]
         except TimeoutError:
             await self.stop()
             raise InferaError(f"simulated engines were not ready within {ready_within:g} s") from None
+        except BaseExceptionGroup as failed:
+            await self.stop()
+            raise failed.exceptions[0] from None
         except BaseException:
             await self.stop()
             raise
@@ -80,14 +86,15 @@ class SimEngines:
     async def stop(self, name: str | None = None) -> None:
         """Stop all, or the one of that name; safe to call again."""
         names = list(self._children) if name is None else [name]
-        children = [child for child in (self._children.pop(known, None) for known in names) if child is not None]
+        children = [self._children.pop(known) for known in names if known in self._children]
         await asyncio.gather(*map(_stop, children))
 
     async def _start(self, name: str, flags: list[str]) -> SimEngine:
         with self._log(name) as log:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "infera_cli.simengine", "--exit-with-parent", *flags,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                start_new_session=True,
             )
         self._children[name] = child
         if child.stdout is None:
@@ -113,7 +120,8 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 
 
 async def _stop(child: asyncio.subprocess.Process) -> None:
-    """TERM, then KILL; the pipe to its standard input is closed last, so nothing of it is left in our loop."""
+    """TERM, then KILL; the pipe to its standard input is closed last, so nothing of it is left in our
+    loop."""
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             child.terminate()

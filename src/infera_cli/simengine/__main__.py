@@ -28,8 +28,7 @@ class Process:
         self._port = options.port
         self._stopped = asyncio.Event()
         self._app.on_refuse = self._refuse
-        self._app.stats = lambda: {"connections": len(self._server.connections), "accepted": self._server.accepted,
-                                   "left_early": self._server.left_early}
+        self._app.stats = self._server.stats
 
     async def run(self) -> None:
         """Serve until told to stop."""
@@ -38,7 +37,8 @@ class Process:
             loop.add_signal_handler(number, self._stopped.set)
         if self._options.exit_with_parent:
             loop.add_reader(sys.stdin.fileno(), self._watch_parent)
-        bound = _bind(self._options.host, self._options.port)      # taken now, listening only when loaded (engines §1.1)
+        # The port is taken now, but listens only when the model is loaded (engines §1.1).
+        bound = _bind(self._options.host, self._options.port)
         self._port = bound.getsockname()[1]
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), self._options.load_seconds or 1e-9)

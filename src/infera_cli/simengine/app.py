@@ -16,7 +16,7 @@ from infera_cli.simengine import ask, faults, metrics
 from infera_cli.simengine.ask import Refused
 from infera_cli.simengine.driver import Driver
 from infera_cli.simengine.faults import Fault
-from infera_cli.simengine.generation import Generation
+from infera_cli.simengine.generation import Context, Generation
 from infera_cli.simengine.http import Exchange
 from infera_cli.simengine.options import Options
 from infera_cli.simengine.styles import Chat, Completion, Messages, Style
@@ -37,6 +37,7 @@ class App:
         self.on_refuse: Callable[[float], None] = lambda _seconds: None
         self.stats: Callable[[], dict[str, Any]] = dict
         self.requests = 0
+        self._context = Context(self.driver, self.metrics, options)
         self._created = int(time.time())
         self._fault = faults.NONE
         self._fault_left = 0
@@ -49,7 +50,8 @@ class App:
             ("GET", "/version"): lambda exchange: exchange.json(200, {"version": VERSION}),
             ("GET", "/metrics"): self._get_metrics, ("GET", "/v1/models"): self._get_models,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
-            ("POST", "/v1/messages/count_tokens"): self._count_tokens, ("POST", "/v1/embeddings"): self._embeddings,
+            ("POST", "/v1/messages/count_tokens"): self._count_tokens,
+            ("POST", "/v1/embeddings"): self._embeddings,
             ("POST", "/reset_prefix_cache"): self._reset_cache,
             ("GET", "/sim/stats"): self._get_stats, ("POST", "/sim/faults"): self._set_faults,
             **{("POST", path): self._generate for path in _GENERATING},
@@ -103,10 +105,11 @@ class App:
     def _card(self, name: str) -> dict[str, Any]:
         allowed = {f"allow_{what}": what in {"sampling", "logprobs", "view"} for what in (
             "create_engine", "sampling", "logprobs", "search_indices", "view", "fine_tuning")}
-        permission = {"id": f"modelperm-{name}", "object": "model_permission", "created": self._created, **allowed,
-                      "organization": "*", "group": None, "is_blocking": False}
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "vllm", "root": self.options.model,
-                "parent": None, "max_model_len": self.options.max_model_len, "permission": [permission]}
+        permission = {"id": f"modelperm-{name}", "object": "model_permission", "created": self._created,
+                      **allowed, "organization": "*", "group": None, "is_blocking": False}
+        return {"id": name, "object": "model", "created": self._created, "owned_by": "vllm",
+                "root": self.options.model, "parent": None, "max_model_len": self.options.max_model_len,
+                "permission": [permission]}
 
     # ── tokens ───────────────────────────────────────────────────────────────────────────────────────
     def _tokenize(self, exchange: Exchange) -> None:
@@ -128,9 +131,11 @@ class App:
     def _embeddings(self, exchange: Exchange) -> None:
         body = self._body(exchange)
         prompts = ask.completion_prompts({"prompt": body.get("input")})
-        data = [{"object": "embedding", "index": index, "embedding": _vector(ids)} for index, ids in enumerate(prompts)]
+        data = [{"object": "embedding", "index": index, "embedding": _vector(ids)}
+                for index, ids in enumerate(prompts)]
         count = sum(map(len, prompts))
-        usage = {"prompt_tokens": count, "total_tokens": count, "completion_tokens": 0, "prompt_tokens_details": None}
+        usage = {"prompt_tokens": count, "total_tokens": count, "completion_tokens": 0,
+                 "prompt_tokens_details": None}
         exchange.json(200, {"id": f"embd-{_name(exchange)}", "object": "list", "created": int(time.time()),
                             "model": self.options.names[0], "data": data, "usage": usage})
 
@@ -165,8 +170,8 @@ class App:
         else:
             prompts = [ask.chat_prompt(body) if path == "/v1/chat/completions" else ask.messages_prompt(body)]
         asked = ask.ask(body, prompts, self.options)
-        generation = Generation(exchange, asked, self._style(path, name, asked), f"{name}-{self.requests}", fault,
-                                self.driver, self.metrics, self.options)
+        style = self._style(path, name, asked)
+        generation = Generation(f"{name}-{self.requests}", exchange, asked, style, self._context, fault=fault)
         self._live.add(generation)
         exchange.on_end = lambda: self._live.discard(generation)
         generation.start()
@@ -213,7 +218,8 @@ class App:
         return bool(fault.status or fault.before)
 
     def _set_faults(self, exchange: Exchange) -> None:
-        """`{"fault": text or null, "times": N, "health": status or "hang", "refuse": seconds}`, each optional."""
+        """`{"fault": text or null, "times": N, "health": status or "hang", "refuse": seconds}`, each
+        optional."""
         body = ask.read_json(exchange.request.body)
         if "fault" in body:
             self._fault = _parse_fault(str(body["fault"] or ""))
@@ -227,8 +233,8 @@ class App:
 
     def _get_stats(self, exchange: Exchange) -> None:
         engine = self.driver.engine
-        exchange.json(200, {"requests": self.requests, "live": len(self._live), "aborted": engine.counters.aborted,
-                            "running": engine.running, "waiting": engine.waiting, **self.stats()})
+        exchange.json(200, {"requests": self.requests, "live": len(self._live), "running": engine.running,
+                            "waiting": engine.waiting, "aborted": engine.counters.aborted, **self.stats()})
 
 
 def _parse_fault(given: str) -> Fault:

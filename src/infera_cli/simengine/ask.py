@@ -13,10 +13,12 @@ from infera_cli.simengine.options import Options
 from infera_cli.simulator import text
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - it is the engine's answer, not a failure of ours
     """The request gets an error; `param` and `kind` as in engines §1.10."""
 
-    def __init__(self, status: int, message: str, *, kind: str | None = None, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, kind: str | None = None, param: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
@@ -74,7 +76,8 @@ def check_model(body: Mapping[str, Any], options: Options) -> None:
     """The model asked for is one of ours, or none is named. Raises Refused with 404."""
     name = body.get("model")
     if name is not None and name not in options.names:
-        raise Refused(404, f"The model `{name}` does not exist. Valid aliases: {', '.join(options.names)}.", param="model")
+        aliases = ", ".join(options.names)
+        raise Refused(404, f"The model `{name}` does not exist. Valid aliases: {aliases}.", param="model")
 
 
 def chat_prompt(body: Mapping[str, Any]) -> list[int]:
@@ -122,8 +125,8 @@ def ask(body: Mapping[str, Any], prompts: list[list[int]], options: Options) -> 
     made = [_choice(prompt, wanted, body, options) for prompt in prompts for _ in range(copies)]
     for index, choice in enumerate(made):
         choice.index = index
-    return Ask(body=body, stream=bool(body.get("stream")), usage=bool(usage.get("include_usage")), choices=made,
-               salt=str(body.get("cache_salt") or ""))
+    return Ask(body=body, stream=bool(body.get("stream")), usage=bool(usage.get("include_usage")),
+               choices=made, salt=str(body.get("cache_salt") or ""))
 
 
 def _whole(body: Mapping[str, Any], name: str, default: int | None) -> int | None:
@@ -140,15 +143,15 @@ def _whole(body: Mapping[str, Any], name: str, default: int | None) -> int | Non
 def _choice(ids: list[int], wanted: int | None, body: Mapping[str, Any], options: Options) -> Choice:
     if not ids:
         raise Refused(400, "The prompt is empty.", param="prompt")
-    if not (0 <= min(ids) and max(ids) < 2**32):
+    if min(ids) < 0 or max(ids) >= 2**32:
         raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
     room = options.max_model_len - len(ids)
     if room < 1 or (wanted or 1) > room:
         raise Refused(
-            400, f"This model's maximum context length is {options.max_model_len} tokens. However, you requested "
-            f"{wanted or 1} output tokens and your prompt contains {len(ids)} input tokens, for a total of "
-            f"{len(ids) + (wanted or 1)} tokens. Please reduce the length of the input prompt or the number of "
-            "requested output tokens.", param="input_tokens")
+            400, f"This model's maximum context length is {options.max_model_len} tokens. However, you "
+            f"requested {wanted or 1} output tokens and your prompt contains {len(ids)} input tokens, for a "
+            f"total of {len(ids) + (wanted or 1)} tokens. Please reduce the length of the input prompt or "
+            "the number of requested output tokens.", param="input_tokens")
     seed = xxhash.xxh3_64_intdigest(msgspec.json.encode(ids), seed=int(body.get("seed") or 0) & 0xFFFFFFFF)
     natural = max(text.natural_length(seed, options.output_tokens), int(body.get("min_tokens") or 0)) + 1
     limit = min(wanted or room, room)
@@ -159,7 +162,8 @@ def _choice(ids: list[int], wanted: int | None, body: Mapping[str, Any], options
 
 
 def _cut(choice: Choice, body: Mapping[str, Any]) -> Choice:
-    """Apply stop strings: the answer ends before the first that occurs, and the string itself is not shown."""
+    """Apply stop strings: the answer ends before the first that occurs, and the string itself is not
+    shown."""
     given = body.get("stop") or body.get("stop_sequences") or ()
     found = [(at, stop) for stop in ([given] if isinstance(given, str) else given)
              if isinstance(stop, str) and stop and (at := choice.answer.find(stop)) >= 0]

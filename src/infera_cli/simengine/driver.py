@@ -40,8 +40,9 @@ class Driver:
     def _turn(self) -> None:
         self._timer = None
         for happening in self.engine.advance(self._loop.time()):
-            finished = happening.kind == "finished"
-            listener = self._listeners.pop(happening.id, None) if finished else self._listeners.get(happening.id)
+            listener = self._listeners.get(happening.id)
+            if happening.kind == "finished":
+                self._listeners.pop(happening.id, None)
             if listener is not None:
                 listener(happening)
         due = self.engine.next_event_time()
@@ -55,4 +56,5 @@ class Driver:
             self._timer.cancel()
         self._due = due
         wait = due - self._loop.time()
-        self._timer = self._loop.call_later(wait, self._turn) if wait > 0 else self._loop.call_soon(self._turn)
+        loop = self._loop
+        self._timer = loop.call_later(wait, self._turn) if wait > 0 else loop.call_soon(self._turn)

@@ -1,8 +1,10 @@
-"""One generating request on its way through the engine: happenings in, bytes out, and faults where they were asked for."""
+"""One generating request on its way through the engine: happenings in, bytes out, and faults where they
+were asked for."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import xxhash
 
@@ -18,38 +20,48 @@ from infera_cli.simengine.styles import DONE, Style, Usage, event
 from infera_cli.simulator.engine import Happening
 
 _BYTES = 4   # of text per token, see simulator.text
+_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."   # engines §1.4
 
 
 class Part:
     """One choice while it grows: `told` tokens of it have been sent."""
 
-    __slots__ = ("cached", "choice", "done", "name", "seen", "told")
+    __slots__ = ("cached", "choice", "done", "seen", "told")
 
-    def __init__(self, choice: Choice, name: str) -> None:
+    def __init__(self, choice: Choice) -> None:
         self.choice = choice
-        self.name = name
         self.cached = 0
         self.seen = 0       # tokens generated
         self.told = 0
         self.done = False
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all requests of an engine share."""
+
+    driver: Driver
+    metrics: Metrics
+    options: Options
+
+
 class Generation:
     """Runs the choices of an `Ask` and answers the exchange in `style`."""
 
-    def __init__(self, exchange: Exchange, ask: Ask, style: Style, name: str, fault: Fault, driver: Driver,
-                 metrics: Metrics, options: Options) -> None:
+    def __init__(
+        self, name: str, exchange: Exchange, ask: Ask, style: Style, context: Context, *, fault: Fault
+    ) -> None:
         self._exchange = exchange
         self._ask = ask
         self._style = style
         self._fault = fault
-        self._driver = driver
-        self._metrics = metrics
-        self._options = options
+        self._driver = context.driver
+        self._metrics = context.metrics
+        self._options = context.options
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._pieces = 0
-        self._parts = {f"{name}-{choice.index}": Part(choice, f"{name}-{choice.index}") for choice in ask.choices}
+        self._parts = {f"{name}-{choice.index}": Part(choice) for choice in ask.choices}
 
     def start(self) -> None:
         """Send the head of a stream and submit every choice."""
@@ -76,7 +88,8 @@ class Generation:
                 part.done = True
 
     def abort(self) -> None:
-        """End now with finish_reason "abort" and the text so far, as vLLM does when it is stopped (engines §1.13)."""
+        """End now with finish_reason "abort" and the text so far, as vLLM does when it is stopped (engines
+        §1.13)."""
         unfinished = [part for part in self._parts.values() if not part.done]
         self.drop()
         if not self._ask.stream:
@@ -119,7 +132,8 @@ class Generation:
         ending, after = self._fault.ending, self._fault.after
         for place in range(part.told, min(tokens, part.choice.tokens - 1)):
             if ending and self._pieces >= after:
-                self._exchange.send(b"".join(out)) if self._ask.stream else None
+                if self._ask.stream:
+                    self._exchange.send(b"".join(out))
                 self._strike(part)
                 return
             self._pieces += 1
@@ -149,7 +163,8 @@ class Generation:
 
     def _whole(self, reason: str, cut: list[Part]) -> None:
         answers = [
-            (part.choice, part.choice.answer[: part.seen * _BYTES], reason if part in cut else part.choice.reason)
+            (part.choice, part.choice.answer[: part.seen * _BYTES],
+             reason if part in cut else part.choice.reason)
             for part in self._parts.values()
         ]
         self._exchange.json(200, self._style.whole(answers, self._usage()))
@@ -162,7 +177,7 @@ class Generation:
             self.abort()
         elif ending == "error":
             self.drop("error")
-            body = faults.error_body(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+            body = faults.error_body(500, _DEAD)
             if not self._ask.stream:
                 self._exchange.json(500, body)
                 return

@@ -1,7 +1,8 @@
-"""HTTP/1.1 for one engine: asyncio callbacks on httptools, with hands on the wire so that it can also misbehave.
+"""HTTP/1.1 for one engine: asyncio callbacks on httptools, with hands on the wire so that it can also
+misbehave.
 
-Idle connections are kept `idle` seconds (5, as vLLM does), and a client that closes, also only its sending side,
-is gone at once (engines §1.3, §1.9).
+Idle connections are kept `idle` seconds (5, as vLLM does), and a client that closes, also only its sending
+side, is gone at once (engines §1.3, §1.9).
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Exchange:
         self.reply(status, msgspec.json.encode(value), "application/json", headers)
 
     def head(self, status: int, kind: str, headers: Sequence[Header] = ()) -> None:
-        """Begin an answer; without a Content-Length it is chunked, or ends with the connection for HTTP/1.0."""
+        """Begin an answer; without a Content-Length it is chunked, or ends with the connection for
+        HTTP/1.0."""
         self.started = True
         lines = [f"HTTP/1.1 {status} {_phrase(status)}", f"Content-Type: {kind}"] if kind else [
             f"HTTP/1.1 {status} {_phrase(status)}"]
@@ -143,6 +145,11 @@ class Server:
     connections: set[Connection] = field(default_factory=set)
     accepted: int = 0
     left_early: int = 0      # clients that went before their answer was complete
+
+    def stats(self) -> dict[str, int]:
+        """The counts, and how many are connected now."""
+        return {"connections": len(self.connections), "accepted": self.accepted,
+                "left_early": self.left_early}
 
     def close_all(self) -> None:
         """Close every connection."""
@@ -222,8 +229,8 @@ class Connection(asyncio.Protocol):
         """The request is there."""
         parser = self._parser
         request = Request(
-            parser.get_method().decode("latin-1"), self._target.decode("latin-1"), self._headers, b"".join(self._body),
-            parser.get_http_version(), parser.should_keep_alive(),
+            parser.get_method().decode("latin-1"), self._target.decode("latin-1"), self._headers,
+            b"".join(self._body), parser.get_http_version(), parser.should_keep_alive(),
         )
         self._queue.append(request)
         if self._exchange is None:
@@ -235,7 +242,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def answered(self, keep_alive: bool) -> None:  # noqa: FBT001
+    def answered(self, keep_alive: bool) -> None:
         """The answer in work is complete."""
         self._exchange = None
         if not keep_alive:

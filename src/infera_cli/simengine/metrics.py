@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from infera_cli.simengine.options import Options
 from infera_cli.simulator.engine import EngineModel
 
-_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-            80.0, 160.0)
+_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+            40.0, 80.0, 160.0)
 CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
@@ -47,9 +47,9 @@ class Metrics:
         self._engine = engine
         self._options = options
         self.finished: Counter[str] = Counter({"stop": 0, "length": 0, "abort": 0, "error": 0})
-        self.ttft = Histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.")
-        self.gap = Histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.")
-        self.e2e = Histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.")
+        self.ttft = Histogram("vllm:time_to_first_token_seconds", "Time to first token in seconds.")
+        self.gap = Histogram("vllm:inter_token_latency_seconds", "Inter-token latency in seconds.")
+        self.e2e = Histogram("vllm:e2e_request_latency_seconds", "End-to-end latency in seconds.")
 
     def exposition(self) -> bytes:
         """The whole page."""
@@ -68,8 +68,8 @@ class Metrics:
             ("kv_cache_usage_perc", engine.kv_usage, "KV-cache usage. 1 means 100 percent usage."),
         ):
             yield from _family(name, "gauge", text, [(labels, value)])
-        by_reason = [(f'{labels},reason="capacity"', float(engine.waiting)), (f'{labels},reason="deferred"', 0.0)]
-        yield from _family("num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.", by_reason)
+        yield from _family("num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.", [
+            (f'{labels},reason="capacity"', float(engine.waiting)), (f'{labels},reason="deferred"', 0.0)])
         yield from _family("engine_sleep_state", "gauge", "Engine sleep state.", [
             (f'{labels},sleep_state="{state}"', float(state == "awake"))
             for state in ("awake", "weights_offloaded", "discard_all")])
@@ -84,19 +84,21 @@ class Metrics:
             ("num_preemptions_total", count.preemptions, "Cumulative number of preemptions from the engine."),
         ):
             yield from _family(name, "counter", text, [(labels, float(value))])
-        sources = (("local_compute", count.prompt_tokens - count.prefix_hits), ("local_cache_hit", count.prefix_hits),
-                   ("external_kv_transfer", 0))
+        sources = (("local_compute", count.prompt_tokens - count.prefix_hits),
+                   ("local_cache_hit", count.prefix_hits), ("external_kv_transfer", 0))
         yield from _family("prompt_tokens_by_source_total", "counter", "Prompt tokens by source.", [
             (f'{labels},source="{source}"', float(value)) for source, value in sources])
         yield from _family("request_success_total", "counter", "Count of processed requests by reason.", [
-            (f'{labels},finished_reason="{reason}"', float(value)) for reason, value in self.finished.items()])
+            (f'{labels},finished_reason="{reason}"', float(value))
+            for reason, value in self.finished.items()])
 
     def _info(self) -> Iterator[str]:
         profile = self._options.profile
-        facts = {"block_size": profile.block_size, "num_gpu_blocks": profile.blocks, "enable_prefix_caching": True,
-                 "kv_cache_size_tokens": profile.tokens, "prefix_caching_hash_algo": "sha256", "engine": 0}
+        facts = {"block_size": profile.block_size, "num_gpu_blocks": profile.blocks, "engine": 0,
+                 "enable_prefix_caching": True, "kv_cache_size_tokens": profile.tokens,
+                 "prefix_caching_hash_algo": "sha256"}
         labels = ",".join(f'{name}="{value}"' for name, value in facts.items())
-        yield from _family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig.", [(labels, 1.0)])
+        yield from _family("cache_config_info", "gauge", "Information of the cache.", [(labels, 1.0)])
 
 
 def _family(name: str, kind: str, text: str, samples: list[tuple[str, float]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from infera_cli.simulator.engine import Profile
 
@@ -18,7 +18,7 @@ class Options:
     names: tuple[str, ...] = ("sim",)
     model: str = "sim"
     max_model_len: int = 32768
-    profile: Profile = Profile()
+    profile: Profile = field(default_factory=Profile)
     output_tokens: int = 64
     load_seconds: float = 0.0
     keep_alive: float = 5.0
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add("--model", default="sim", help="what /v1/models calls the root of the model")
     add("--served-model-name", nargs="+", metavar="NAME", help="names of the model, default: --model")
     add("--max-model-len", type=int, default=32768, help="most tokens of prompt and answer together")
-    add("--prefill-rate", type=float, default=20_000.0, help="prompt tokens computed per second; 0: no time at all")
+    add("--prefill-rate", type=float, default=20_000.0, help="prompt tokens computed per second; 0: at once")
     add("--itl-ms", type=float, default=8.0, help="milliseconds between two tokens of a lone stream")
     add("--sequence-ms", type=float, default=0.1, help="milliseconds that each further stream adds to a step")
     add("--max-num-seqs", type=int, default=128, help="sequences that run at once")
@@ -65,17 +65,24 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     if flags.time_scale <= 0:
         made.error("--time-scale must be above 0")
     try:
-        profile = Profile(
-            prefill_rate=flags.prefill_rate, step_ms=flags.itl_ms, sequence_ms=flags.sequence_ms if flags.itl_ms else 0,
-            max_num_seqs=flags.max_num_seqs, max_batched_tokens=max(flags.max_num_batched_tokens, flags.max_num_seqs + 1),
-            block_size=flags.block_size, blocks=flags.blocks,
-        ).at_speed(flags.time_scale)
+        profile = _profile(flags).at_speed(flags.time_scale)
     except ValueError as wrong:
         made.error(str(wrong))
     return Options(
-        host=flags.host, port=flags.port, model=flags.model, names=tuple(flags.served_model_name or [flags.model]),
-        max_model_len=min(flags.max_model_len, profile.tokens), profile=profile, output_tokens=flags.output_tokens,
-        load_seconds=flags.load_seconds / flags.time_scale, keep_alive=flags.keep_alive, ready_file=flags.ready_file,
-        announce_fd=flags.announce_fd, exit_with_parent=flags.exit_with_parent,
+        host=flags.host, port=flags.port, model=flags.model, profile=profile,
+        names=tuple(flags.served_model_name or [flags.model]),
+        max_model_len=min(flags.max_model_len, profile.tokens), output_tokens=flags.output_tokens,
+        load_seconds=flags.load_seconds / flags.time_scale, keep_alive=flags.keep_alive,
+        ready_file=flags.ready_file, announce_fd=flags.announce_fd, exit_with_parent=flags.exit_with_parent,
         prompt_tokens_details=not flags.no_prompt_tokens_details,
+    )
+
+
+def _profile(flags: argparse.Namespace) -> Profile:
+    """The engine's speed and size; without a time between tokens, further streams cost nothing either."""
+    return Profile(
+        prefill_rate=flags.prefill_rate, step_ms=flags.itl_ms,
+        sequence_ms=flags.sequence_ms if flags.itl_ms else 0, max_num_seqs=flags.max_num_seqs,
+        max_batched_tokens=max(flags.max_num_batched_tokens, flags.max_num_seqs + 1),
+        block_size=flags.block_size, blocks=flags.blocks,
     )

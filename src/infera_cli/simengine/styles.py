@@ -1,6 +1,7 @@
 """How an answer looks on each of the three generating routes (engines §1.6; Anthropic's own event stream).
 
-A style makes bytes: `opening`, then `piece` for text, `last` for the text that ends a choice, `closing`; or `whole`.
+A style makes bytes: `opening`, then `piece` for text, `last` for the text that ends a choice, `closing`; or
+`whole`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Usage(msgspec.Struct, frozen=True):
 
     def openai(self) -> dict[str, Any]:
         """As OpenAI's `usage`."""
-        details = None if self.cached is None else {"cached_tokens": self.cached, "created_cache_tokens": None}
+        details = None
+        if self.cached is not None:
+            details = {"cached_tokens": self.cached, "created_cache_tokens": None}
         return {"prompt_tokens": self.prompt, "total_tokens": self.prompt + self.completion,
                 "completion_tokens": self.completion, "prompt_tokens_details": details}
 
@@ -106,8 +109,9 @@ class OpenAI:
                       "choices": choices, **extra})
 
     def _body(self, choices: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
-        return {"id": self.id, "object": self.body, "created": self._created, "model": self._model, "choices": choices,
-                "service_tier": None, "system_fingerprint": "sim", "usage": usage.openai(), "kv_transfer_params": None}
+        return {"id": self.id, "object": self.body, "created": self._created, "model": self._model,
+                "choices": choices, "service_tier": None, "system_fingerprint": "sim",
+                "usage": usage.openai(), "kv_transfer_params": None}
 
 
 def _stop_reason(choice: Choice, reason: str | None) -> str | None:
@@ -119,7 +123,7 @@ class Chat(OpenAI):
 
     prefix, chunk, body = "chatcmpl", "chat.completion.chunk", "chat.completion"
 
-    def opening(self, index: int, usage: Usage) -> bytes:  # noqa: ARG002 - other routes tell usage here
+    def opening(self, index: int, usage: Usage) -> bytes:
         """The chunk that only names the role."""
         return self._event([{"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None,
                              "finish_reason": None}], prompt_token_ids=None)
@@ -134,8 +138,8 @@ class Chat(OpenAI):
         """A `chat.completion`."""
         return self._body([
             {"index": choice.index, "logprobs": None, "finish_reason": reason,
-             "message": {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None,
-                         "function_call": None, "tool_calls": [], "reasoning": None},
+             "message": {"role": "assistant", "content": text, "refusal": None, "annotations": None,
+                         "audio": None, "function_call": None, "tool_calls": [], "reasoning": None},
              "stop_reason": _stop_reason(choice, reason), "token_ids": None}
             for choice, text, reason in answers
         ], usage)
@@ -146,7 +150,7 @@ class Completion(OpenAI):
 
     prefix, chunk, body = "cmpl", "text_completion", "text_completion"
 
-    def opening(self, index: int, usage: Usage) -> bytes:  # noqa: ARG002 - other routes open with an event
+    def opening(self, index: int, usage: Usage) -> bytes:
         """Nothing comes before the text."""
         return b""
 
@@ -170,19 +174,19 @@ class Messages:
     def __init__(self, request: str, model: str) -> None:
         self.id = f"chatcmpl-{request}"
         self._model = model
-        self._open = event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "\0"}},
-                           "content_block_delta").split(b'"\\u0000"')
+        delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "\0"}}
+        self._around = event(delta, "content_block_delta").split(b'"\\u0000"')
 
     def opening(self, index: int, usage: Usage) -> bytes:
         """The message begins with its usage so far, then its one block of text."""
-        begun = Usage(usage.prompt, 0, usage.cached)
-        return event({"type": "message_start", "message": self._message([], None, None, begun)}, "message_start") + event(
-            {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
-            "content_block_start")
+        message = self._message([], None, None, Usage(usage.prompt, 0, usage.cached))
+        block = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+        return event({"type": "message_start", "message": message}, "message_start") + event(
+            block, "content_block_start")
 
-    def piece(self, choice: Choice, text: str) -> bytes:  # noqa: ARG002 - there is one choice
+    def piece(self, choice: Choice, text: str) -> bytes:
         """One delta."""
-        return self._open[0] + _json(text) + self._open[1]
+        return self._around[0] + _json(text) + self._around[1]
 
     def last(self, choice: Choice, text: str, reason: str) -> bytes:
         """The last delta and the end of the block; the reason comes with `closing`."""
@@ -193,8 +197,9 @@ class Messages:
     def closing(self, usage: Usage) -> bytes:
         """Why it ended, the final usage, and the end of the message."""
         reason, stop = self._ended
-        return event({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": stop},
-                      "usage": usage.anthropic()}, "message_delta") + event({"type": "message_stop"}, "message_stop")
+        delta = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": stop},
+                 "usage": usage.anthropic()}
+        return event(delta, "message_delta") + event({"type": "message_stop"}, "message_stop")
 
     def whole(self, answers: Sequence[tuple[Choice, str, str]], usage: Usage) -> dict[str, Any]:
         """A `message`."""
@@ -205,6 +210,9 @@ class Messages:
         stop = _stop_reason(choice, reason)
         return ("stop_sequence", stop) if stop is not None else (_STOP_REASONS[reason], None)
 
-    def _message(self, content: list[Any], reason: str | None, stop: str | None, usage: Usage) -> dict[str, Any]:
-        return {"id": self.id, "type": "message", "role": "assistant", "content": content, "model": self._model,
-                "stop_reason": reason, "stop_sequence": stop, "usage": usage.anthropic()}
+    def _message(
+        self, content: list[Any], reason: str | None, stop: str | None, usage: Usage
+    ) -> dict[str, Any]:
+        return {"id": self.id, "type": "message", "role": "assistant", "content": content,
+                "model": self._model, "stop_reason": reason, "stop_sequence": stop,
+                "usage": usage.anthropic()}

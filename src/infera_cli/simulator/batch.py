@@ -10,15 +10,16 @@ NEVER = -1
 class Seat:
     """One request in the engine, waiting or running. Steps are the engine's own count of completed steps.
 
-    `length` tokens must be computed before the next token can come (prompt, after a preemption also the answer so
-    far), `filled` of them are, `chunk` more in the step in progress. While decoding, one token a step is added.
+    `length` tokens must be computed before the next token can come (prompt, after a preemption also the
+    answer so far), `filled` of them are, `chunk` more in the step in progress. While decoding, one token a
+    step is added.
     """
 
-    __slots__ = ("admitted", "blocks", "cached", "chain", "chunk", "done", "filled", "finish", "id", "joined", "length",
-                 "named", "order", "output", "prompt", "reported", "watched")
+    __slots__ = ("admitted", "blocks", "cached", "chain", "chunk", "done", "filled", "finish", "id", "joined",
+                 "length", "named", "order", "output", "prompt", "reported", "watched")
 
     def __init__(
-        self, request: str, order: int, prompt: int, output: int, chain: Sequence[int], watched: bool  # noqa: FBT001
+        self, request: str, order: int, prompt: int, output: int, chain: Sequence[int], *, watched: bool
     ) -> None:
         self.id = request
         self.order = order

@@ -1,8 +1,8 @@
 """KV blocks with a prefix cache, as vLLM keeps them (engines §7).
 
-A block is a small integer. It is *used* while a sequence refers to it, *cached* while it is free but still holds the
-content it was named after, and *blank* otherwise. A name is a chained block hash, so one name stands for a whole
-prefix. The same content computed twice lives in two blocks of one name (engines §1.8.5).
+A block is a small integer. It is *used* while a sequence refers to it, *cached* while it is free but still
+holds the content it was named after, and *blank* otherwise. A name is a chained block hash, so one name
+stands for a whole prefix. The same content computed twice lives in two blocks of one name (engines §1.8.5).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Blocks that became findable: `start` is the place of the first in its sequence, `owner` the sequence's id,
-    `parent` the name before it (None at the beginning of a prompt)."""
+    """Blocks that became findable: `start` is the place of the first in its sequence, `owner` the
+    sequence's id, `parent` the name before it (None at the beginning of a prompt)."""
 
     hashes: tuple[int, ...]
     parent: int | None
@@ -33,7 +33,8 @@ CacheEvent = Stored | Removed
 
 
 class BlockCache:
-    """`capacity` blocks, reference-counted while used, evicted least recently used and leaf first when needed.
+    """`capacity` blocks, reference-counted while used, evicted least recently used and leaf first when
+    needed.
 
     With `record`, what was stored and removed is kept for `events()`; without, nothing accumulates.
     """
@@ -67,7 +68,8 @@ class BlockCache:
         return len(self._by_name)
 
     def find(self, chain: Sequence[int], limit: int) -> list[int]:
-        """The blocks that hold the longest known prefix of `chain`, at most `limit` of them; changes nothing."""
+        """The blocks that hold the longest known prefix of `chain`, at most `limit` of them; changes
+        nothing."""
         by_name = self._by_name
         found: list[int] = []
         for name in chain[:limit]:
@@ -118,7 +120,8 @@ class BlockCache:
             self._events.append(Stored(tuple(names), chain[start - 1] if start else None, owner, start))
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Refer to `blocks` of one sequence, in order, no longer. The last becomes the first to be evicted."""
+        """Refer to `blocks` of one sequence, in order, no longer. The last becomes the first to be
+        evicted."""
         refs, names, cached = self._refs, self._names, self._cached
         for block in reversed(blocks):
             refs[block] -= 1

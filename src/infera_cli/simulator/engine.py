@@ -1,10 +1,11 @@
 """A continuously batching engine, event-driven: equal decode steps are taken many at a time, in closed form.
 
-The engine works in steps, as vLLM's scheduler does (engines §1, §7). A step lasts `step_ms`, plus `sequence_ms` for each
-sequence that decodes, plus the prompt tokens it computes at `prefill_rate`. Every decoding sequence gains one token a
-step; a prompt that completes gains its first. While nobody joins or leaves, steps are alike, so k of them are one
-piece of arithmetic: cost depends on the number of requests, not of tokens. Times go in and out as seconds and are
-whole nanoseconds inside, so the same requests give the same answer however often the clock is asked.
+The engine works in steps, as vLLM's scheduler does (engines §1, §7). A step lasts `step_ms`, plus
+`sequence_ms` for each sequence that decodes, plus the prompt tokens it computes at `prefill_rate`. Every
+decoding sequence gains one token a step; a prompt that completes gains its first. While nobody joins or
+leaves, steps are alike, so k of them are one piece of arithmetic: cost depends on the number of requests,
+not of tokens. Times go in and out as seconds and are whole nanoseconds inside, so the same requests give
+the same answer however often the clock is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Kind = Literal["first", "tokens", "finished", "preempted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How fast and how large an engine is. A `prefill_rate` (tokens a second) of 0 makes prompts cost nothing."""
+    """How fast and how large an engine is. A `prefill_rate` (tokens a second) of 0 makes prompts cost
+    nothing."""
 
     prefill_rate: float = 20_000.0
     step_ms: float = 8.0
@@ -56,8 +58,8 @@ class Profile:
 
 
 class Happening(msgspec.Struct, frozen=True, gc=False):
-    """Something that came to pass at `time` (seconds): `tokens` are new ones since this request's last report,
-    `cached` (on "first") the prompt tokens found in the cache."""
+    """Something that came to pass at `time` (seconds): `tokens` are new ones since this request's last
+    report, `cached` (on "first") the prompt tokens found in the cache."""
 
     kind: Kind
     id: str
@@ -80,7 +82,8 @@ class Counters:
 
 
 class EngineModel:
-    """One engine. `submit` and `abort` whenever something comes, `advance` to learn what happened until now."""
+    """One engine. `submit` and `abort` whenever something comes, `advance` to learn what happened until
+    now."""
 
     def __init__(self, profile: Profile, *, record: bool = False) -> None:
         self.profile = profile
@@ -94,14 +97,14 @@ class EngineModel:
         self._running: dict[str, Seat] = {}                    # in order of admission
         self._prefilling: list[Seat] = []
         self._watched: dict[str, Seat] = {}                    # decoding, and token by token of interest
-        self._finishing: list[tuple[int, int, Seat]] = []      # heap by (step, order); stale entries are skipped
+        self._finishing: list[tuple[int, int, Seat]] = []      # heap by (step, order), some stale
         self._growth = Growth(profile.block_size)
-        self._loose: list[int] = []                            # blocks that decoding filled, given out on leaving
+        self._loose: list[int] = []                            # filled by decoding, given out on leaving
         self._steps = 0
         self._order = 0
-        self._clock = 0                                        # ns: begin of the step in progress, else last border
+        self._clock = 0                                        # ns: begin of the step, or end of the last
         self._length: int | None = None                        # ns: length of the step in progress
-        self._fresh = False                                    # who may be seated has changed since the step began
+        self._fresh = False                                    # who may be seated has changed since then
         self._out: list[Happening] = []
 
     # ── what can be read at any time ─────────────────────────────────────────────────────────────────
@@ -135,13 +138,14 @@ class EngineModel:
 
     # ── what can be done to it ───────────────────────────────────────────────────────────────────────
     def submit(
-        self, request: str, prompt: int, output: int, chain: Sequence[int], now: float, *, watched: bool = False
+        self, request: str, prompt: int, output: int, chain: Sequence[int], now: float, *,
+        watched: bool = False,
     ) -> None:
         """Ask for `output` tokens after a prompt of `prompt` tokens.
 
-        `chain` names the full blocks of prompt and answer; a shorter one leaves the rest uncached. Requests of the
-        same instant may share a step. `watched` ones report every step, others only their first token and their end.
-        Raises ValueError when the request can never fit or its id is taken.
+        `chain` names the full blocks of prompt and answer; a shorter one leaves the rest uncached. Requests
+        of the same instant may share a step. `watched` ones report every step, others only their first
+        token and their end. Raises ValueError when the request can never fit or its id is taken.
         """
         if prompt < 1 or output < 1:
             raise ValueError("a request has at least one prompt token and one output token")
@@ -155,7 +159,8 @@ class EngineModel:
             self._clock = max(self._clock, at)
         self._order += 1
         self._fresh = True
-        seat = self._here[request] = Seat(request, self._order, prompt, output, chain, watched)
+        seat = self._here[request] = Seat(
+            request, self._order, prompt, output, chain, watched=watched)
         self._waiting.append(seat)
 
     def advance(self, now: float) -> list[Happening]:
@@ -167,7 +172,8 @@ class EngineModel:
         return out
 
     def abort(self, request: str, now: float) -> int | None:
-        """Drop a request at once; returns the tokens it had generated, None when it is not here (any more)."""
+        """Drop a request at once; returns the tokens it had generated, None when it is not here (any
+        more)."""
         self._run(round(now * _NS), eager=False)
         seat = self._here.pop(request, None)
         if seat is None:
@@ -226,7 +232,8 @@ class EngineModel:
         return True
 
     def _grow(self) -> bool:
-        """Blocks for the tokens that the next step writes; the last admitted make room when there are none."""
+        """Blocks for the tokens that the next step writes; the last admitted make room when there are
+        none."""
         preempted = False
         while (need := self._growth.at(self._steps + 1)) > self.cache.free:
             self._preempt(next(reversed(self._running.values())))
@@ -240,7 +247,7 @@ class EngineModel:
             return False
         seat, size = self._waiting[0], self.profile.block_size
         length = seat.prompt + seat.done
-        found = self.cache.find(seat.chain, (length - 1) // size)   # one token is always computed (engines §7)
+        found = self.cache.find(seat.chain, (length - 1) // size)   # one is always computed (engines §7)
         need = -(-length // size) - len(found)
         if need + self.cache.idle(found) > self.cache.free:
             return False

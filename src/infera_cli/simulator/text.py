@@ -1,8 +1,9 @@
 """Prompts, tokens and answers without a tokenizer file (a stand-in; engines §6 says how real ones render).
 
-A token is four bytes of UTF-8, and its id is those bytes as a number, so ids turn back into the same text. Text is cut
-at special tokens first and then every four bytes, so a prompt that continues another begins with the same ids.
-Leftovers of one to three bytes, and the special tokens, use numbers whose first byte never occurs in UTF-8.
+A token is four bytes of UTF-8, and its id is those bytes as a number, so ids turn back into the same text.
+Text is cut at special tokens first and then every four bytes, so a prompt that continues another begins
+with the same ids. Leftovers of one to three bytes, and the special tokens, use numbers whose first byte
+never occurs in UTF-8.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ VOCABULARY = 0xFB000003
 _SPECIAL_IDS = {name: 0xFB000000 + number for number, name in enumerate(SPECIALS)}
 _SPECIAL_NAMES = {number: name for name, number in _SPECIAL_IDS.items()}
 _TAILS = {1: 0xFA000000, 2: 0xF9000000, 3: 0xF8000000}
-# The header of a turn is a span of its own, so that an answer begins at a border when it comes back in a prompt.
+# The header of a turn is a span of its own, so that an answer that comes back in a prompt begins at a border.
 _BORDERS = re.compile(r"(<\|endoftext\|>|<\|im_end\|>|(?<=<\|im_start\|>)[a-z]+\n|<\|im_start\|>)")
 
-_WORDS = (
-    "a able about after all also and answer any are as at be because before best block both build but by cache can "
-    "carry change clear close come cost could day decide each early easy end even every fair far fast few find first "
-    "for from full give go good great hand have here hold how idea in into is it just keep know large last later lead "
-    "learn left less light like line little long look make many may mean more most move much must near need never new "
-    "next no not note now of often old on one only open or order other our out over own part path place plain plan "
-    "point press prompt quick quiet ready real reason right round route run same see send serve set share short show "
-    "side simple since small so some soon start state step still stop such sure take tell than that the their them "
-    "then there these they thing this those through time to token too turn two under until up use very wait walk want "
-    "warm was way we well were what when where which while who why will with word work would year yet you your"
-).split()
+_WORDS = """
+    a able about after all also and answer any are as at be because before best block both build but
+    by cache can carry change clear close come cost could day decide each early easy end even every
+    fair far fast few find first for from full give go good great hand have here hold how idea in
+    into is it just keep know large last later lead learn left less light like line little long look
+    make many may mean more most move much must near need never new next no not note now of often
+    old on one only open or order other our out over own part path place plain plan point press
+    prompt quick quiet ready real reason right round route run same see send serve set share short
+    show side simple since small so some soon start state step still stop such sure take tell than
+    that the their them then there these they thing this those through time to token too turn two
+    under until up use very wait walk want warm was way we well were what when where which while who
+    why will with word work would year yet you your
+""".split()  # noqa: SIM905 - a list of words reads better as words
 
 
 def encode(text: str) -> list[int]:
@@ -75,10 +78,12 @@ def _bytes_of(number: int) -> bytes:
 def render_chat(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = (), *, add_generation_prompt: bool = True
 ) -> str:
-    """The prompt of a conversation in ChatML; a later turn's prompt begins with the earlier one and its answer."""
+    """The prompt of a conversation in ChatML; a later turn's prompt begins with the earlier one and its
+    answer."""
     turns = []
     if tools:
-        turns.append(f"<|im_start|>system\n# Tools\n{json.dumps(list(tools), ensure_ascii=False)}<|im_end|>\n")
+        listed = json.dumps(list(tools), ensure_ascii=False)
+        turns.append(f"<|im_start|>system\n# Tools\n{listed}<|im_end|>\n")
     turns += [f"<|im_start|>{message['role']}\n{_content(message)}<|im_end|>\n" for message in messages]
     return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
 
@@ -105,7 +110,8 @@ def _part(part: Any) -> str:
 
 
 def answer(seed: int, tokens: int) -> str:
-    """The text of an answer: `4 * tokens` ASCII characters that read like sentences, the same for the same seed."""
+    """The text of an answer: `4 * tokens` ASCII characters that read like sentences, the same for the same
+    seed."""
     state = (seed * 2 + 1) & 0xFFFFFFFFFFFFFFFF
     parts: list[str] = []
     size, left = 0, 0
