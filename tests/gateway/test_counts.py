@@ -60,7 +60,7 @@ async def test_r176_streams_are_in_flight_until_their_end(serve: Serve) -> None:
     await setup.server.settled()
     assert await inflight(setup) == 0
     samples = await setup.server.metrics()
-    durations = {k: v for k, v in samples.items() if "request_duration" in k}
+    durations = {k: v for k, v in samples.items() if k.startswith("infera_request_duration")}
     assert sum(v for k, v in durations.items() if k.split("{")[0].endswith("_count")) == 5
     assert sum(v for k, v in durations.items() if 'le="1.0"' in k) == 0
     for client in clients:
