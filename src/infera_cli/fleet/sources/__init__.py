@@ -1,0 +1,1 @@
+"""Where workers are named, one kind of source a file."""

@@ -1,0 +1,217 @@
+"""One running server, put together from its settings.
+
+Start-up order (replica-router §1.13): read and check files and settings, bind the socket, open the sources, start
+probes, accept requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+import uvloop
+
+from infera_cli import __version__
+from infera_cli.config.serve import admin_token, api_keys
+from infera_cli.config.settings import ServeSettings
+from infera_cli.events import Bus, Event, WorkerChanged
+from infera_cli.fleet.probe import Prober, probe_timeout
+from infera_cli.fleet.registry import Registry
+from infera_cli.gateway.access import Access
+from infera_cli.gateway.app import ControlParts, build_app
+from infera_cli.gateway.dispatch import Dispatcher
+from infera_cli.gateway.explain import Explainer
+from infera_cli.gateway.gate import Gate
+from infera_cli.gateway.listen import Listener, bind
+from infera_cli.gateway.options import Timeouts
+from infera_cli.gateway.upstream.fetch import Fetcher
+from infera_cli.gateway.upstream.http import Client
+from infera_cli.routing.catalogue import policy
+from infera_cli.routing.sessions import Pins
+from infera_cli.telemetry import logs
+from infera_cli.telemetry.access_log import AccessLog
+from infera_cli.telemetry.event_log import EventLog
+from infera_cli.telemetry.journal import Journal
+from infera_cli.telemetry.metrics import Metrics
+from infera_cli.telemetry.recorder import Consumer, Recorder
+from infera_cli.telemetry.watched import Watched
+from infera_cli.wiring.http import HttpServer, http_server
+from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
+from infera_cli.wiring.sources import Into, Say, sources_of
+
+_FILES = 1 << 20
+_log = logging.getLogger("infera.serve")
+
+
+def run(settings: ServeSettings, say: Say) -> int:
+    """Serve until SIGTERM or Ctrl-C; the exit code. `say` gets lines for people, on standard output.
+
+    Raises ConfigError and AddressInUse before anything was started.
+    """
+    logs.setup(settings.log_level, settings.log_format)
+    raise_file_limit()
+    server = Server(settings)
+    try:
+        uvloop.run(server.serve(say))
+    finally:
+        server.close()
+    return 0
+
+
+class Server:
+    """Everything that `infera serve` runs; the socket is bound when it is made, so that a taken port costs nothing."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+        self.stopping = False
+        self.access = Access(
+            api_keys=api_keys(settings), admin_token=admin_token(settings), admin_open=settings.admin_open
+        )
+        self.tls = serving_tls(settings)
+        self.sources = sources_of(settings)
+        self.bus = Bus()
+        self._make_fleet(settings)
+        self._make_telemetry()
+        self.listener: Listener = bind(settings.host, settings.port)
+
+    def _make_fleet(self, settings: ServeSettings) -> None:
+        self.policy = policy(settings.router_policy)
+        self.registry = Registry(
+            self.bus, pins=Pins(settings.session_ttl), breaker=breaker_rules(settings), created=int(time.time())
+        )
+        self.upstream = Client(
+            connect_timeout=settings.connect_timeout, idle_limit=Timeouts().worker_idle, clock=time.monotonic
+        )
+        dispatcher = Dispatcher(self.registry, self.policy, slack=settings.affinity_slack)
+        self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
+        self.prober = Prober(
+            self.registry,
+            Fetcher(self.upstream),
+            interval=settings.health_interval,
+            timeout=probe_timeout(settings.connect_timeout),
+        )
+        self.bus.subscribe(self._hear)
+        self.bus.subscribe(self.prober.on_event)
+
+    def _make_telemetry(self) -> None:
+        self.recorder = Recorder(self.bus)
+        watched = Watched(
+            fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools
+        )
+        self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
+        self.journal = Journal(flush=self.recorder.flush)
+        EventLog(self.bus)
+        for consumer in (self.metrics.add, self.journal.add, *self._access_log()):
+            self.recorder.feed(consumer)
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self.listener.close()
+        self.upstream.close()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self.listener.url("https" if self.tls else "http")
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────
+    async def serve(self, say: Say, ready: Callable[[], None] = lambda: None) -> None:
+        """Run until told to stop."""
+        into = Into(self.registry, self.bus, say)
+        async with contextlib.AsyncExitStack() as stack:
+            for source in self.sources:
+                await source.open(into, stack)
+            for line in self.banner():
+                say(line)
+            server = self._http_server()
+            self._install_signals(server, into)
+            self.prober.start()
+            stack.push_async_callback(self.prober.stop)
+            for work in (self.gate.run(), self.recorder.run(self.metrics.observe_lag), *self._watch_tls()):
+                await stack.enter_async_context(_running(work))
+            gc.freeze()  # what lives as long as the server need not be looked at by every collection
+            ready()
+            await server.serve(sockets=list(self.listener.sockets))
+
+    def banner(self) -> Iterator[str]:
+        """What is printed at the start: the address first."""
+        settings = self.settings
+        yield f"infera {__version__} listening on {self.url}"
+        for member in self.registry.members():
+            yield f"  worker {member.spec.id}  {member.spec.url}"
+        yield (
+            f"  policy {self.policy.name}, session ttl {settings.session_ttl:g} s, "
+            f"affinity slack {settings.affinity_slack}"
+        )
+        yield f"  try: curl {self.url}/v1/models   look: {self.url}/docs"
+
+    def reload(self, into: Into) -> None:
+        """SIGHUP: read files again (R151)."""
+        if not any([source.reload(into) for source in self.sources]):
+            _log.warning("SIGHUP: there is no file to read again")
+
+    def _http_server(self) -> HttpServer:
+        parts = ControlParts(
+            fleet=self.registry,
+            access=self.access,
+            metrics=self.metrics,
+            journal=self.journal,
+            explain=Explainer(self.gate.dispatcher, self.policy.name),
+            version=__version__,
+            policy=self.policy.name,
+            is_draining=lambda: self.stopping,
+            body_limit=self.settings.max_body_size,
+        )
+        return http_server(
+            build_app(parts),
+            self.gate,
+            tls=self.tls.context if self.tls else None,
+            shutdown_timeout=self.settings.shutdown_timeout,
+        )
+
+    def _access_log(self) -> list[Consumer]:
+        wanted = self.settings.access_log and _log.isEnabledFor(logging.INFO)
+        return [AccessLog(self.settings.log_format).add] if wanted else []
+
+    def _watch_tls(self) -> list[Coroutine[None, None, None]]:
+        return [self.tls.watch()] if self.tls is not None else []
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, WorkerChanged) and event.what == "removed":
+            self.gate.forget_absent()
+
+    def _install_signals(self, server: HttpServer, into: Into) -> None:
+        def stop() -> None:
+            server.force_exit = self.stopping  # a second signal ends at once
+            self.stopping = server.should_exit = True
+
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: a test's or an embedder's
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(signal.SIGHUP, self.reload, into)
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def raise_file_limit() -> None:
+    """Each stream takes two descriptors; the usual soft limit of 1024 is not enough (S101)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

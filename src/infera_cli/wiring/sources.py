@@ -1,0 +1,104 @@
+"""Where the workers of this server come from: one small class a kind of source, freely mixed (design.md §1).
+
+Making a source reads and checks what it names, so that a bad file stops the program before the socket is bound;
+`open` then puts its workers into the fleet (replica-router §1.13).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from infera_cli.config.serve import worker_api_key
+from infera_cli.config.settings import ServeSettings
+from infera_cli.events import Bus
+from infera_cli.fleet.registry import Registry
+from infera_cli.fleet.sources import static
+from infera_cli.fleet.sources.replicas import SOURCE, ReplicaSource
+from infera_cli.launch.sim import SimEngines
+from infera_cli.routing.types import WorkerSpec
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """What a source is opened into. `say` speaks to the person who started the server."""
+
+    registry: Registry
+    bus: Bus
+    say: Say
+
+
+class Source(Protocol):
+    """A place that workers come from."""
+
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
+        """Put the workers into the fleet and keep them true; what must end with the server goes onto `stack`."""
+
+    def reload(self, into: Into) -> bool:
+        """SIGHUP: read anew what was read; False where there is nothing to read (R151)."""
+
+
+class FromFile:
+    """`--replicas FILE`."""
+
+    def __init__(self, settings: ServeSettings, path: str) -> None:
+        self._file = ReplicaSource(path, router_port=settings.port, api_key=worker_api_key(settings))
+        self._loaded = self._file.load()
+
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:  # noqa: ARG002 - nothing to end
+        """See Source."""
+        into.registry.replace_source(SOURCE, self._loaded.specs)
+
+    def reload(self, into: Into) -> bool:
+        """See Source; a bad file is refused and the old one stays."""
+        self._file.reload(into.registry, into.bus)
+        return True
+
+
+class FromFlags:
+    """`--worker URL`."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._specs = static.workers(settings.worker, api_key=worker_api_key(settings))
+
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:  # noqa: ARG002 - nothing to end
+        """See Source."""
+        for spec in self._specs:
+            into.registry.add(spec)
+
+    def reload(self, into: Into) -> bool:  # noqa: ARG002 - flags do not change
+        """See Source."""
+        return False
+
+
+class FromSimulation:
+    """`--sim N`: engines of our own, which end with the server."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
+        """See Source."""
+        engines = await stack.enter_async_context(SimEngines())
+        for one in await engines.start(self._count):
+            into.registry.add(WorkerSpec(id=one.name, host=one.host, port=one.port, source="sim", engine="sim"))
+
+    def reload(self, into: Into) -> bool:  # noqa: ARG002 - a number does not change
+        """See Source."""
+        return False
+
+
+def sources_of(settings: ServeSettings) -> list[Source]:
+    """Every source that the settings name, files first. Raises ConfigError for what cannot be used."""
+    found: list[Source] = []
+    if settings.replicas is not None:
+        found.append(FromFile(settings, settings.replicas))
+    if settings.worker:
+        found.append(FromFlags(settings))
+    if settings.sim:
+        found.append(FromSimulation(settings.sim))
+    return found
