@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -152,7 +153,8 @@ def _choice(ids: list[int], wanted: int | None, body: Mapping[str, Any], options
             f"requested {wanted or 1} output tokens and your prompt contains {len(ids)} input tokens, for a "
             f"total of {len(ids) + (wanted or 1)} tokens. Please reduce the length of the input prompt or "
             "the number of requested output tokens.", param="input_tokens")
-    seed = xxhash.xxh3_64_intdigest(msgspec.json.encode(ids), seed=int(body.get("seed") or 0) & 0xFFFFFFFF)
+    packed = struct.pack(f"<{len(ids)}I", *ids)
+    seed = xxhash.xxh3_64_intdigest(packed, seed=int(body.get("seed") or 0) & 0xFFFFFFFF)
     natural = max(text.natural_length(seed, options.output_tokens), int(body.get("min_tokens") or 0)) + 1
     limit = min(wanted or room, room)
     stops = natural <= limit and not body.get("ignore_eos")
