@@ -116,6 +116,14 @@ def test_r182_unsound_ids_are_not_written_and_a_request_is_a_line(form: logs.Log
     assert "body text" not in text
 
 
+def test_a_client_cannot_add_fields_to_its_line() -> None:
+    """Blanks and quotes in a model's name stay inside the quotes of its field."""
+    out = io.StringIO()
+    AccessLog(stream=out).add([done(model='m worker=b "x', error='no "m" here')])
+    assert """ model="m worker=b 'x" worker=a """ in out.getvalue()
+    assert out.getvalue().endswith(""" error="no 'm' here"\n""")
+
+
 def test_session_that_was_never_known_is_a_dash() -> None:
     """No session is not the session called None."""
     out = io.StringIO()

@@ -73,7 +73,7 @@ def test_finished_requests_are_counted_by_model_worker_and_outcome() -> None:
     assert found['infera_request_duration_seconds_count{router="mixed",outcome="error"}'] == 1
 
 
-def test_streams_tell_first_token_and_mean_gap() -> None:
+def test_c37_streams_tell_first_token_mean_gap_and_whole_duration() -> None:
     """One observation a stream: its first body byte, and the mean time between chunks; unary: neither."""
     world = World()
     world.bus.emit(done(streamed=True, first_byte=0.5, total=2.5, chunks=11))
@@ -85,6 +85,7 @@ def test_streams_tell_first_token_and_mean_gap() -> None:
     assert found[f"infera_time_to_first_token_seconds_sum{{{SERVED}}}"] == pytest.approx(0.8)
     assert found[f"infera_stream_chunk_gap_seconds_count{{{SERVED}}}"] == 1
     assert found[f"infera_stream_chunk_gap_seconds_sum{{{SERVED}}}"] == pytest.approx(0.2)
+    assert found[f"infera_worker_request_duration_seconds_sum{{{SERVED}}}"] == pytest.approx(2.5 + 0.25 + 0.3 + 0.25)
 
 
 def test_r179_durations_fall_into_different_finite_buckets_up_to_600_s() -> None:
@@ -137,7 +138,7 @@ def test_r175_live_numbers_are_read_at_the_scrape_and_gone_workers_have_no_serie
     assert world.scrape()['infera_requests_total{model="m",worker_id="",outcome="ok"}'] == 2
 
 
-def test_successor_of_a_removed_worker_starts_at_zero() -> None:
+def test_s53_successor_of_a_removed_worker_starts_at_zero() -> None:
     """A worker that comes back under the same name does not inherit."""
     world = World()
     world.bus.emit(done())

@@ -38,15 +38,24 @@ def access_line(done: RequestDone) -> str:
     """`INFO infera.access: 200 ok POST /v1/… worker=… why=… …`, with its newline."""
     line = (
         f"INFO {LOGGER}: {done.status} {done.outcome} POST {done.path[:_FREE_TEXT_LIMIT]} {_ids(done)} "
-        f"model={done.model[:_FREE_TEXT_LIMIT] if done.model else '-'} worker={done.worker or '-'} "
+        f"model={_model(done.model)} worker={done.worker or '-'} "
         f"why={done.why or '-'} retries={done.retries} {_times(done)} "
         f"in={done.bytes_in} out={done.bytes_out} chunks={done.chunks} peer={done.peer}"
     )
     if done.error is not None:
-        line += f' error="{done.error[:_FREE_TEXT_LIMIT]}"'
+        line += ' error="' + done.error[:_FREE_TEXT_LIMIT].replace('"', "'") + '"'
     if not line.isprintable():
         line = escaped(line)
     return (line if len(line) < 500 else cut(line)) + "\n"
+
+
+def _model(name: str | None) -> str:
+    """In quotes where a client's blanks or quotes could pass for other fields of the line."""
+    if not name:
+        return "-"
+    if " " in name or '"' in name:
+        name = '"' + name[:_FREE_TEXT_LIMIT].replace('"', "'") + '"'
+    return name[: _FREE_TEXT_LIMIT + 2]
 
 
 def _ids(done: RequestDone) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from infera_cli.gateway.relayed import RELAYED, is_relayed
-from tests.gateway.endpoints.world import FakeFleet, client, member, parts
+from tests.gateway.endpoints.world import FakeFleet, FakeMember, client, member, parts
 
 
 @pytest.mark.parametrize("path", [*RELAYED, "/v1/audio/else"])
@@ -51,7 +53,7 @@ async def test_s47_a_bug_of_ours_is_500_without_its_text(caplog: pytest.LogCaptu
     """The client gets generic text; the detail is in the log."""
 
     class Broken(FakeFleet):
-        def members(self) -> list[object]:  # type: ignore[override]
+        def members(self) -> Sequence[FakeMember]:
             raise ValueError("secret detail")
 
     async with client(parts(Broken([member("a")]))) as http:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from infera_cli.events import Bus
+from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.access import Access
 from infera_cli.gateway.endpoints.parts import Capacity
+from infera_cli.routing.sessions import Pins
+from infera_cli.routing.types import WorkerSpec
 from tests.gateway.endpoints.world import FakeFleet, client, member, parts
 
 CARD = {"id": "org/model", "object": "model", "created": 1, "owned_by": "vllm"}
@@ -119,3 +123,20 @@ async def test_replicas_need_the_admin_token_in_their_own_error_shape() -> None:
     assert bare.json().keys() == {"object", "message"}
     assert bare.json()["object"] == "error"
     assert keyed.status_code == 200
+
+
+async def test_b22_models_come_from_available_workers_of_the_real_fleet() -> None:
+    """A draining worker's model is not listed; drained over HTTP, it is gone from the list at once."""
+    registry = Registry(Bus(), pins=Pins(600))
+    registry.add(WorkerSpec(id="a", host="h", port=1, models=("ma",)))
+    registry.add(WorkerSpec(id="b", host="h", port=2, models=("mb",)))
+    async with client(parts(registry)) as http:
+        before = (await http.get("/v1/models")).json()["data"]
+        await http.post("/v1/admin/workers/a/drain")
+        after = (await http.get("/v1/models")).json()["data"]
+        rows = (await http.get("/v1/workers")).json()["workers"]
+        health = (await http.get("/health")).json()
+    assert [card["id"] for card in before] == ["ma", "mb"]
+    assert [card["id"] for card in after] == ["mb"]
+    assert [(row["worker_id"], row["status"]) for row in rows] == [("a", "draining"), ("b", "active")]
+    assert (health["replicas_ready"], health["replicas_total"]) == (1, 2)

@@ -13,7 +13,7 @@ from infera_cli.errors import NotFound
 from infera_cli.gateway.access import Access, RawHeaders
 from infera_cli.gateway.app import ControlParts, build_app
 from infera_cli.gateway.endpoints.parts import Explanation
-from infera_cli.gateway.ports import Lease, Score
+from infera_cli.gateway.ports import Fleet, Lease, Score
 from infera_cli.routing.types import Candidate, Decision, View, Worker, WorkerSpec
 
 BASE = "http://127.0.0.1:8000"
@@ -121,7 +121,7 @@ def explain(path: str, headers: RawHeaders, body: bytes) -> Explanation:
     )  # fmt: skip
 
 
-def parts(fleet: FakeFleet, **changes: Any) -> ControlParts:
+def parts(fleet: Fleet, **changes: Any) -> ControlParts:
     given: dict[str, Any] = {
         "fleet": fleet, "access": Access(), "metrics": FakeMetrics(), "journal": FakeJournal(),
         "explain": explain, "version": "1.2.3", "policy": "session",
