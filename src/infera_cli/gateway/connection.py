@@ -32,8 +32,8 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers", "idle_since", "in_head",
-        "length", "parser", "pipeline", "read_bytes", "server_state", "serving", "transport", "url",
+        "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers", "idle_since",
+        "in_head", "length", "parser", "pipeline", "read_bytes", "server_state", "serving", "transport", "url",
     )  # fmt: skip
 
     def __init__(

@@ -30,22 +30,29 @@ class Member(Protocol):
     """One worker of the fleet, live. All attributes are for reading."""
 
     @property
-    def worker(self) -> Worker: ...
+    def worker(self) -> Worker:
+        """Its name and place in the ledger."""
     @property
-    def spec(self) -> WorkerSpec: ...
+    def spec(self) -> WorkerSpec:
+        """As it was configured."""
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """As far as probes and connections tell."""
     @property
-    def draining(self) -> bool: ...
+    def draining(self) -> bool:
+        """Gets no new work."""
     @property
-    def owned(self) -> bool: ...
+    def owned(self) -> bool:
+        """Launched by this server."""
     @property
     def routable(self) -> bool:
         """Ready, not draining, breaker not in the way."""
     @property
-    def outstanding(self) -> int: ...
+    def outstanding(self) -> int:
+        """Requests open through this server."""
     @property
-    def routed(self) -> int: ...
+    def routed(self) -> int:
+        """Requests given to it since it came."""
     @property
     def failures(self) -> int:
         """Failed probes in a row."""
@@ -53,7 +60,8 @@ class Member(Protocol):
     def breaker(self) -> str:
         """closed, half_open or open."""
     @property
-    def breaker_trips(self) -> int: ...
+    def breaker_trips(self) -> int:
+        """How often its breaker opened."""
     @property
     def models(self) -> tuple[str, ...]:
         """Declared, else learned; empty while unknown."""

@@ -8,7 +8,6 @@ answering (nobody else any more). Only a worker's own fault counts against it (r
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from infera_cli.errors import (
@@ -21,10 +20,12 @@ from infera_cli.errors import (
     UpstreamTimeout,
     WorkerUnreachable,
 )
-from infera_cli.events import Outcome, RequestDone, WorkerFault
+from infera_cli.events import Outcome, WorkerFault
+from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.identity import identify, request_id
 from infera_cli.gateway.ports import Lease, Score
+from infera_cli.gateway.record import record_of
 from infera_cli.gateway.upstream.http import Connection
 from infera_cli.protocol.headers import CREDENTIALS, AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 _MAY_GO_ELSEWHERE = frozenset({429, 500, 502, 503, 504})
 """Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
 
-_OUR_HEADERS = (
-    b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\nx-infera-worker: %b\r\n"
-    b"server-timing: queue;dur=%.3f, pick;dur=%.3f, upstream;dur=%.3f\r\n"
-)
-
 NONE_STRIPPED: frozenset[bytes] = frozenset()
 NOBODY_ASKED = Ask()
 
@@ -50,9 +46,9 @@ class Relay:
     """A request that the data plane serves. To uvicorn's protocol it looks like a request-response cycle."""
 
     __slots__ = (
-        "answer", "ask", "body", "bytes_in", "client", "commented", "complete", "connecting", "connection", "first_byte", "gate",
-        "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received", "refusal", "retries", "scored", "seen_chunks",
-        "sent", "session", "started", "strip", "target", "why",
+        "answer", "ask", "body", "bytes_in", "client", "commented", "complete", "connecting", "connection",
+        "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received",
+        "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started", "strip", "target", "why",
     )  # fmt: skip
 
     def __init__(
@@ -251,7 +247,7 @@ class Relay:
             self.gate.bus.emit(WorkerFault(worker.id, f"status_{status}", self.id))
         self.journey.move("answering")
         self.body = None
-        self.answer.begin(status, head, connection.framing, connection.content_length, self._our_headers())
+        self.answer.begin(status, head, connection.framing, connection.content_length, self._marks())
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought."""
@@ -311,7 +307,7 @@ class Relay:
         self._end("gone", "client_gone")
 
     def timed_out(self, what: str) -> None:
-        """A limit of ours passed: 504 before the answer began, a broken answer after; the worker is not blamed (B40)."""
+        """A limit of ours passed: 504 before the answer began, a broken answer after; no worker is blamed (B40)."""
         self._drop_connection()
         self._score(Score.NEUTRAL)
         error: InferaError = UpstreamTimeout(f"The worker did not finish in time ({what} time-out).")
@@ -335,11 +331,11 @@ class Relay:
         if isinstance(error, NoRoutableWorker):
             self.gate.dispatcher.fleet.reject()
         self.answer.keep_alive = self.answer.keep_alive and self.complete
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_headers(error))
+        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_marks(error))
         self._end("refused", "rejected", error.message)
 
     def _give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_headers(error))
+        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_marks(error))
         self._end("failed", outcome, error.message)
 
     def _score(self, score: Score, now: float | None = None) -> None:
@@ -371,40 +367,18 @@ class Relay:
         self.connection = None
         self.body = None
         self.journey.move(state)
-        self.gate.leave(self, self._record(worker, outcome, error, now))
+        self.gate.leave(self, record_of(self, worker, outcome, error, now))
         self.client.relay_ended(self)
 
-    def _record(self, worker: str | None, outcome: Outcome, error: str | None, now: float) -> RequestDone:
-        began, answer = self.started, self.answer
-        return RequestDone(
-            self.id, path_of(self.target), self.ask.model, self.session, worker, self.why, answer.status, outcome,
-            self.retries, answer.streamed, self.gate.epoch + began,
-            self.received - began if self.received else None,
-            self.picked - began if self.picked else None,
-            self.sent - began if self.sent else None,
-            self.first_byte - began if self.first_byte else None,
-            now - began, answer.chunks, self.bytes_in, answer.bytes_out, answer.tail(), self.client.peer, error,
-        )  # fmt: skip
-
-    def _our_headers(self) -> bytes:
+    def _marks(self) -> bytes:
         assert self.lease is not None
-        name = self.id.encode()
-        return _OUR_HEADERS % (
-            name, name, self._session().encode(), self.lease.worker.id.encode("ascii", "replace"),
-            (self.received - self.started) * 1e3, (self.picked - self.received) * 1e3,
-            (self.gate.clock() - self.picked) * 1e3,
+        return marks.of_answer(
+            self.id, self._session(), self.lease.worker.id, self.received - self.started, self.picked - self.received,
+            self.gate.clock() - self.picked,
         )  # fmt: skip
 
-    def _refusal_headers(self, error: InferaError) -> bytes:
-        name = self.id.encode()
-        out = b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\n" % (
-            name, name, self._session().encode(),
-        )  # fmt: skip
-        if error.retry_after is not None:
-            out += b"retry-after: %d\r\n" % max(1, round(error.retry_after))
-        if error.status == 401:
-            out += b"www-authenticate: Bearer\r\n"
-        return out
+    def _refusal_marks(self, error: InferaError) -> bytes:
+        return marks.of_refusal(self.id, self._session(), error)
 
     def _session(self) -> str:
         if self.session is None:  # refused before its body was read
@@ -421,9 +395,3 @@ def unreachable(worker: Worker, reason: str) -> WorkerUnreachable:
     """What the client is told when no worker was left to try; details stay in the log (S47)."""
     what = "could not be reached" if reason == "connect" else "failed before it answered"
     return WorkerUnreachable(f"Worker {worker.id} {what}, and no other one could take the request.")
-
-
-@lru_cache(maxsize=1024)
-def path_of(target: bytes) -> str:
-    """The path of a request target, without its query."""
-    return target.partition(b"?")[0].decode("latin-1")

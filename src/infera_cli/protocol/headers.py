@@ -35,7 +35,7 @@ _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def is_sound_id(value: bytes) -> bool:
-    """1 to 128 characters of A-Z a-z 0-9 . _ : - and nothing else, not even a trailing newline (replica-router §1.10)."""
+    """1 to 128 of A-Z a-z 0-9 . _ : - and nothing else, not even a trailing newline (replica-router §1.10)."""
     return _ID.fullmatch(value) is not None
 
 

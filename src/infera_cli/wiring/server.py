@@ -153,7 +153,8 @@ class Server:
 
     def reload(self, into: Into) -> None:
         """SIGHUP: read files again (R151)."""
-        if not any([source.reload(into) for source in self.sources]):
+        reread = [source.reload(into) for source in self.sources]
+        if not any(reread):
             _log.warning("SIGHUP: there is no file to read again")
 
     def _http_server(self) -> HttpServer:

@@ -49,7 +49,7 @@ class FromFile:
         self._file = ReplicaSource(path, router_port=settings.port, api_key=worker_api_key(settings))
         self._loaded = self._file.load()
 
-    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:  # noqa: ARG002 - nothing to end
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         into.registry.replace_source(SOURCE, self._loaded.specs)
 
@@ -65,12 +65,12 @@ class FromFlags:
     def __init__(self, settings: ServeSettings) -> None:
         self._specs = static.workers(settings.worker, api_key=worker_api_key(settings))
 
-    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:  # noqa: ARG002 - nothing to end
+    async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         for spec in self._specs:
             into.registry.add(spec)
 
-    def reload(self, into: Into) -> bool:  # noqa: ARG002 - flags do not change
+    def reload(self, into: Into) -> bool:
         """See Source."""
         return False
 
@@ -87,7 +87,7 @@ class FromSimulation:
         for one in await engines.start(self._count):
             into.registry.add(WorkerSpec(id=one.name, host=one.host, port=one.port, source="sim", engine="sim"))
 
-    def reload(self, into: Into) -> bool:  # noqa: ARG002 - a number does not change
+    def reload(self, into: Into) -> bool:
         """See Source."""
         return False
 
