@@ -108,7 +108,7 @@ class Answer:
         return tail[0] if len(tail) == 1 else b"".join(tail)[-_TAIL_BYTES:]
 
     def break_off(self, event: bytes) -> None:
-        """The worker died in mid-answer: say so where an event may stand, then break; never a clean end (rulings 11)."""
+        """The worker died in mid-answer: say so where an event may stand, then break; no clean end (rulings 11)."""
         if self.streamed and not self.encoded and self._left is None and sse.at_event_boundary(self.tail()):
             frame = b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event
             self._transport.write(self._pending + frame)
