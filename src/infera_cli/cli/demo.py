@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,19 +70,17 @@ async def _show(server: Server, view: View, conversations: int, turns: int, once
     serving = asyncio.create_task(server.serve(lambda _: None, ready.set))
     talking = asyncio.create_task(_talk(server, view, ready, conversations, turns))
     await asyncio.wait({serving, talking}, return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        talking.cancel()
-        await asyncio.gather(talking, return_exceptions=True)
-        view.close()
-    else:
+    if talking.done() and not server.stopping:
         errors = talking.result()
         view.invite(server.url, stays=not once)
         if once:
-            server.stop()
-            await serving
-            return 1 if errors else 0
+            signal.raise_signal(signal.SIGINT)  # the same door as Ctrl-C
+    else:
+        errors = 0
+        talking.cancel()
+    await asyncio.gather(serving, talking, return_exceptions=True)
     await serving
-    return 0
+    return 1 if once and errors else 0
 
 
 async def _talk(server: Server, view: View, ready: asyncio.Event, conversations: int, turns: int) -> int:

@@ -98,7 +98,7 @@ class Live:
             cells = [str(number), turn, "", "", "", "", ""]
         elif step.error is not None:
             failure = Text(f"failed: {step.error}", style="red")
-            return [Text(str(number)), Text(turn), Text(step.worker), failure]
+            return [Text(str(number)), Text(turn), Text(step.worker), Text(), Text(), Text(), failure]
         else:
             share = "" if step.cached is None or not step.prompt else f"{step.cached / step.prompt:.0%}"
             cells = [str(number), turn, step.worker, str(step.prompt), share,
