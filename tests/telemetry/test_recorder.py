@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from infera_cli.events import Bus, RequestDone, WorkerChanged
-from infera_cli.telemetry.recorder import Batch, Recorder
+from infera_cli.telemetry.recorder import FLUSH_AT, Batch, Recorder
 from tests.telemetry.world import done
 
 
@@ -22,6 +22,15 @@ def test_batches_reach_every_consumer_in_order() -> None:
     recorder.flush()
     recorder.flush()
     assert [d.id for d in first] == [d.id for d in second] == ["r1", "r2"]
+
+
+def test_many_requests_do_not_wait_for_the_timer() -> None:
+    """A batch never grows beyond its limit, so a flush is short however busy the router is."""
+    bus, sizes = Bus(), list[int]()
+    Recorder(bus, [lambda batch: sizes.append(len(batch))])
+    for _ in range(2 * FLUSH_AT + 1):
+        bus.emit(done())
+    assert sizes == [FLUSH_AT, FLUSH_AT]
 
 
 async def test_timer_flushes_and_tells_its_lag_and_cancelling_flushes_once_more() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from infera_cli.events import Bus, Event, RequestDone
 
 FLUSH_SECONDS = 0.25
+FLUSH_AT = 256
+"""So many are handed on at once, so that no flush holds up the event loop for long."""
 
 Batch = Sequence[RequestDone]
 Consumer = Callable[[Batch], None]
@@ -28,6 +30,8 @@ class Recorder:
     def _take(self, event: Event) -> None:
         if type(event) is RequestDone:
             self._pending.append(event)
+            if len(self._pending) >= FLUSH_AT:
+                self.flush()
 
     def feed(self, consumer: Consumer) -> None:
         """Hand later batches to `consumer` as well."""

@@ -80,7 +80,7 @@ def health_body(parts: ControlParts) -> dict[str, Any]:
         "policy": parts.policy,
         "version": parts.version,
         "stale": any(source.stale for source in parts.sources()),
-        "sources": [{"name": s.name, "stale": s.stale, "error": s.error} for s in parts.sources()],
+        "sources": [{"name": source.name, "stale": source.stale} for source in parts.sources()],
         "replicas": [_replica(member) for member in members],
     }
 

@@ -64,11 +64,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """A place that workers come from, and what is wrong with it. `stale`: the last view is kept."""
+    """A place that workers come from. `stale`: it could not be read, and what it said before still holds.
+
+    Why it could not be read is for the log: everybody may look at `/health`.
+    """
 
     name: str
     stale: bool = False
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
