@@ -30,6 +30,7 @@ from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
+from infera_cli.gateway.source_board import SourceBoard
 from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.gateway.upstream.http import Client
 from infera_cli.routing.catalogue import policy
@@ -107,6 +108,7 @@ class Server:
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
         self.journal = Journal(flush=self.recorder.flush)
         EventLog(self.bus)
+        self.source_board = SourceBoard(self.bus, [name for name in (self.settings.replicas,) if name])
         for consumer in (self.metrics.add, self.journal.add, *self._access_log()):
             self.recorder.feed(consumer)
 
@@ -167,6 +169,7 @@ class Server:
             version=__version__,
             policy=self.policy.name,
             is_draining=lambda: self.stopping,
+            sources=self.source_board,
             body_limit=self.settings.max_body_size,
         )
         return http_server(
