@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import httptools
 
 from infera_cli.protocol.headers import AnswerHead, Headers
+from infera_cli.protocol.repeat import Repeat
 from infera_cli.routing.types import Worker, WorkerSpec
 
 
@@ -103,7 +104,13 @@ class Connection(asyncio.Protocol):
         if receiver is None:  # bytes nobody asked for: this connection can no longer be trusted
             self.transport.abort()
             return
+        first = not self.started
         self.started = True
+        if first and self.pool.repeat is not None:
+            body = self.pool.repeat.heads.body_of(data)
+            if body is not None:
+                self._take_repeat(receiver, self.pool.repeat, body)
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -115,8 +122,22 @@ class Connection(asyncio.Protocol):
             pieces, self._pieces = self._pieces, []
             self._fresh_head = False
             if self._done:
+                if first and self.framing == LENGTH and self._keep_alive and self._status == 200:
+                    self.pool.remember(data[: len(data) - self.content_length], self._head)
                 self._finish()
             receiver.on_data(pieces, self._done)
+
+    def _take_repeat(self, receiver: Receiver, said: Said, body: bytes) -> None:
+        """The whole answer in one read, with a head that was parsed before."""
+        self.framing = LENGTH
+        self.content_length = len(body)
+        self._status = 200
+        self._done = self._keep_alive = True
+        self.pool.unlike = 0
+        receiver.on_head(self, 200, said.head)
+        if self._receiver is receiver:
+            self._finish()
+            receiver.on_data([body], True)
 
     def _nonsense(self, receiver: Receiver, error: Exception) -> None:
         self._receiver = None
@@ -163,8 +184,8 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            if status == 101:
-                raise ValueError("an upgrade nobody asked for")
+            if status < 100 or status == 101:
+                raise ValueError("an upgrade nobody asked for, or no status at all")
             return
         self._status = status
         if self._headers != self._head.headers:
@@ -180,12 +201,25 @@ class Connection(asyncio.Protocol):
             self._receiver.on_head(self, status, self._head)
 
     def on_body(self, body: bytes) -> None:
+        if not self._status:
+            raise ValueError("a body without a head")
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         if self._status:  # an interim 1xx is a message of its own to the parser
             self._done = True
             self._keep_alive = self._parser.should_keep_alive()
+
+
+class Said(NamedTuple):
+    """The head of a successful answer that was parsed, and what it meant."""
+
+    heads: Repeat
+    head: AnswerHead
+
+
+_UNLIKE_ENOUGH = 64
+"""An engine whose heads differ this often in a row (an id in each, say) is no longer listened to for repeats."""
 
 
 class Pool:
@@ -199,6 +233,15 @@ class Pool:
         self.created = 0
         self.taken_again = 0
         self.retired = False
+        self.repeat: Said | None = None
+        self.unlike = 0
+
+    def remember(self, head: bytes, meaning: AnswerHead) -> None:
+        """An answer had this head; the next one may have it again, on any connection to this worker."""
+        if self.unlike < _UNLIKE_ENOUGH:
+            self.unlike += 1
+            heads = Repeat.of(head)
+            self.repeat = None if heads is None else Said(heads, meaning)
 
     @property
     def idle_count(self) -> int:
