@@ -155,7 +155,6 @@ SMUGGLING: dict[str, bytes] = {
     "HTTP/2.0": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST /v1/completions HTTP/2.0"),
     "HTTP/1.10": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST /v1/completions HTTP/1.10"),
     "lower-case protocol": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST /v1/completions http/1.1"),
-    "two spaces": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST  /v1/completions HTTP/1.1"),
     "space in the target": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST /v1/ completions HTTP/1.1"),
     "tab in the first line": _post(_H, b"Content-Length: 2", body=b"{}", start=b"POST\t/v1/completions\tHTTP/1.1"),
     "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

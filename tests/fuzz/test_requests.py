@@ -120,7 +120,7 @@ async def test_mutated_requests_are_read_as_h11_reads_them_or_refused() -> None:
         places = cuts(rng, len(data))
         client, seen = await exchange(world, data, places)
         context = (data, places, bytes(client.written)[:300], [one.pairs for one in seen])
-        expected = as_request(data)
+        expected = as_request(single_spaced(data))
         if seen:
             assert not expected.wrong, context
             assert expected.whole, context
@@ -128,9 +128,16 @@ async def test_mutated_requests_are_read_as_h11_reads_them_or_refused() -> None:
             for extra, reading in zip(seen[1:], following(data, expected), strict=False):
                 assert same(extra, reading), context
         elif expected.wrong:
-            assert refused(client) or not client.written, context
+            elsewhere = bytes(client.written[:13]) == b"HTTP/1.1 404 "      # its path belongs to no worker
+            assert refused(client) or elsewhere or not client.written, context
         client.close()
         await world.reset()
+
+
+def single_spaced(data: bytes) -> bytes:
+    """`data` from its request line on, with single spaces in it: more are harmless, that line is written anew."""
+    first, end, rest = data.lstrip(b"\r\n").partition(b"\r\n")
+    return re.sub(rb" +", b" ", first) + end + rest
 
 
 def following(data: bytes, first: Parsed) -> list[Parsed]:

@@ -7,6 +7,8 @@ ones with random splits (new ones for INFERA_FUZZ_SECONDS in `make fuzz`). Corpu
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.fuzz.budget import cuts, dice
@@ -23,6 +25,19 @@ DROPPED = OURS | {b"content-length", b"transfer-encoding", b"connection", b"keep
 def passed(pairs: list[Pair]) -> list[Pair]:
     """The headers that come down unchanged."""
     return [(name, value) for name, value in pairs if name not in DROPPED]
+
+
+def same_reason(data: bytes) -> bytes:
+    """`data` with plain reason phrases and no empty lines before heads: neither is passed on, so neither matters."""
+    out, data = b"", data.lstrip(b"\r\n")
+    while found := re.match(rb"(HTTP/1\.[01] ([0-9]{3}))(?: [^\r\n]*)?\r\n", data):
+        out += found[1] + b" x\r\n"
+        data = data[found.end():]
+        if not found[2].startswith(b"1"):
+            break
+        fields, end, data = data.partition(b"\r\n\r\n") if not data.startswith(b"\r\n") else (b"", b"\r\n", data[2:])
+        out, data = out + fields + end, data.lstrip(b"\r\n")
+    return out + data
 
 
 async def relay(world: World, data: bytes, places: list[int], *, ended: bool) -> tuple[bytes, bool]:
@@ -43,7 +58,7 @@ async def relay(world: World, data: bytes, places: list[int], *, ended: bool) ->
 
 def judge(data: bytes, received: bytes, over: bool, *, ended: bool, exact: bool) -> None:
     """Hold what the client received against what h11 reads from the worker's bytes."""
-    expected, got = as_response(data, ended=ended), as_response(received, ended=over)
+    expected, got = as_response(same_reason(data), ended=ended), as_response(received, ended=over)
     if not got.first:
         assert not expected.whole, "an answer was lost"
         assert not received, "the client got something that is no answer"
@@ -59,7 +74,8 @@ def judge(data: bytes, received: bytes, over: bool, *, ended: bool, exact: bool)
     else:
         assert expected.first, "h11 sees no head here, yet the client got an answer"
         assert not got.whole, "a broken answer looks whole"
-        assert expected.body.startswith(got.body) or got.body.startswith(expected.body)
+        told, error, _ = got.body.partition(b'data: {"error":{"message":"The worker broke off')
+        assert expected.body.startswith(told) or (told.startswith(expected.body) and not error)
 
 
 SMALL = [
@@ -122,7 +138,8 @@ async def test_mutated_answers_are_exact_or_visibly_broken() -> None:
             raise AssertionError(f"{wrong}\n{data!r}\n{places}\n{received!r}") from wrong
 
 
-GARBAGE = [b"", b"\r\n", b"hello\r\n\r\n", b"\0" * 100, b"HTTP/1.1", b"HTTP/1.1 200", b"HTTP/1.1 0 x\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n",
+GARBAGE = [b"", b"\r\n", b"hello\r\n\r\n", b"\0" * 100, b"HTTP/1.1", b"HTTP/1.1 200", b"HTTP/1.1 0 x\r\n\r\n",
+           b"HTTP/1.1 004 x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n",
            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nxx", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
