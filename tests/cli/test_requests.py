@@ -16,8 +16,9 @@ from tests.client.stub import Stub
 REQUEST = {
     "id": "req-1", "path": "/v1/chat/completions", "model": "m", "session": "chat-1", "worker": "node0",
     "why": "session:hit", "status": 200, "outcome": "ok", "retries": 0, "streamed": True, "chunks": 65,
-    "started": 1_800_000_000.5, "received": 0.0001, "picked": 0.0002, "sent": 0.0003, "first_byte": 0.0312,
-    "total": 1.5, "error": None,
+    "started": 1_800_000_000.5, "queue": 0.0001, "pick": 0.000042, "connect": 0.0, "upstream": 0.031,
+    "first_byte": 0.0312, "total": 1.5, "error": None,
+    "tokens": {"prompt": 176, "completion": 48, "cached": 144},
 }
 
 TABLE = """\
@@ -31,6 +32,20 @@ def test_requests_are_a_table(infera: Infera, stub: Stub) -> None:
     stub.answers["GET /v1/admin/requests"] = (200, {"requests": [REQUEST]})
     assert infera("requests", "--server", stub.url) == Result(0, TABLE, "")
     assert stub.asked[0].path == "/v1/admin/requests?limit=20"
+
+
+WIDE = """\
+MODEL  PATH                  QUEUE MS  PICK MS  CONNECT MS  UPSTREAM MS  CHUNKS  TOKENS IN/CACHED/OUT  ERROR
+m      /v1/chat/completions     0.100    0.042       0.000       31.000      65  176/144/48            -
+"""
+
+
+def test_requests_have_more_to_say(infera: Infera, stub: Stub) -> None:
+    """`-o wide` goes on with where the time went, in milliseconds, and with tokens."""
+    stub.answers["GET /v1/admin/requests"] = (200, {"requests": [REQUEST]})
+    said = infera("requests", "-o", "wide", "--server", stub.url).out
+    narrow, wide = TABLE.splitlines(), WIDE.splitlines()
+    assert said.splitlines() == [f"{left:<102}  {right}" for left, right in zip(narrow, wide, strict=True)]
 
 
 def test_requests_are_filtered(infera: Infera, stub: Stub) -> None:

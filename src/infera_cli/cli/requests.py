@@ -25,12 +25,18 @@ def _time(request: Any) -> str | None:
     return datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _seconds(key: str) -> Any:
+def _span(key: str, factor: float = 1) -> Any:
     def cell(request: Any) -> float | None:
         value = request.get(key)
-        return None if value is None else float(value)
+        return None if value is None else value * factor
 
     return cell
+
+
+def _tokens(request: Any) -> str | None:
+    tokens = request.get("tokens") or {}
+    counts = [tokens.get(name) for name in ("prompt", "cached", "completion")]
+    return "/".join("?" if n is None else str(n) for n in counts) if tokens else None
 
 
 COLUMNS = (
@@ -39,17 +45,19 @@ COLUMNS = (
     Column("OUTCOME", lambda r: r.get("outcome")),
     Column("WORKER", lambda r: r.get("worker")),
     Column("WHY", lambda r: r.get("why") or None),
-    Column("FIRST BYTE", _seconds("first_byte")),
-    Column("TOTAL", _seconds("total")),
+    Column("FIRST BYTE", _span("first_byte")),
+    Column("TOTAL", _span("total")),
     Column("RETRIES", lambda r: r.get("retries")),
     Column("SESSION", lambda r: r.get("session")),
     Column("ID", lambda r: r.get("id")),
     Column("MODEL", lambda r: r.get("model"), wide=True),
     Column("PATH", lambda r: r.get("path"), wide=True),
-    Column("RECEIVED", _seconds("received"), wide=True),
-    Column("PICKED", _seconds("picked"), wide=True),
-    Column("SENT", _seconds("sent"), wide=True),
+    Column("QUEUE MS", _span("queue", 1000), wide=True),
+    Column("PICK MS", _span("pick", 1000), wide=True),
+    Column("CONNECT MS", _span("connect", 1000), wide=True),
+    Column("UPSTREAM MS", _span("upstream", 1000), wide=True),
     Column("CHUNKS", lambda r: r.get("chunks"), wide=True),
+    Column("TOKENS IN/CACHED/OUT", _tokens, wide=True),
     Column("ERROR", lambda r: r.get("error"), wide=True),
 )
 
@@ -77,13 +85,13 @@ def requests(
     from infera_cli.client.http import Server
     from infera_cli.client.requests import requests as ask
 
-    least = None if slow is None else _span(slow)
+    least = None if slow is None else _least(slow)
     server = Server(**target(typed))
     found = ask(server, slow=least, worker=worker, session=session, status=status, limit=limit)
     show("requests", found, COLUMNS, key="id", output=output, as_json=as_json)
 
 
-def _span(text: str) -> float:
+def _least(text: str) -> float:
     kind = Seconds(zero=True)
     try:
         value: float = kind.read(text)
