@@ -26,6 +26,13 @@ def test_without_any_source_the_choices_are_named() -> None:
         "start simulated ones with --sim N, or try `infera demo`")
 
 
+def test_variables_of_later_versions_are_refused_in_words() -> None:
+    """A variable that would be obeyed elsewhere is not ignored here: exit status 2."""
+    with pytest.raises(UsageError) as fault:
+        load_serve({"sim": "1"}, {"INFERA_ETCD_ENDPOINT": "http://etcd:2379"})
+    assert fault.value.message.startswith("INFERA_ETCD_ENDPOINT is not in this version; ")
+
+
 @pytest.mark.parametrize("flags", [{"replicas": "r.json"}, {"worker": ["http://a:1"]}, {"sim": "1"}])
 def test_any_source_will_do(flags: dict[str, Any]) -> None:
     """A file, a URL and simulated engines each are a source."""

@@ -18,6 +18,11 @@ SWITCHES = frozenset({"enable-profiling", "enable-scaling-api", "inject-retentio
 """Those of `LATER` that take no value."""
 
 
+def variable(flag: str) -> str:
+    """The environment variable of a flag (rulings 21)."""
+    return "INFERA_" + flag.replace("-", "_").upper()
+
+
 def refuse(flag: str, spelt: str | None = None) -> UsageError:
     """The error for a flag of `LATER`."""
     return UsageError(f"{spelt or '--' + flag} is not in this version; name the workers with "

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from infera_cli.config.catalogue import Setting, catalogue
 from infera_cli.config.files import Table, read_settings_file, settings_files
 from infera_cli.config.kinds import LaterError, Many, RangeError, ReadError
-from infera_cli.config.later import LATER, refuse
+from infera_cli.config.later import LATER, refuse, variable
 from infera_cli.config.settings import SECTIONS
 from infera_cli.errors import ConfigError, UsageError
 
@@ -102,14 +102,14 @@ def _from_environment(rows: Mapping[str, Setting], environ: Mapping[str, str]) -
     _refuse_misspelt(environ)
     layer: Layer = {}
     for name, row in rows.items():
-        variable = next((v for v in row.envs if v in environ), None)
-        if variable is None:
+        given = next((v for v in row.envs if v in environ), None)
+        if given is None:
             continue
         try:
-            layer[name] = (row.kind.read(environ[variable]), Origin("environment", variable))
+            layer[name] = (row.kind.read(environ[given]), Origin("environment", given))
         except ReadError as reason:
-            raise ConfigError(f"{variable} {reason}, not {_shown(row, environ[variable])}"
-                              + _service_link(environ[variable])) from None
+            raise ConfigError(f"{given} {reason}, not {_shown(row, environ[given])}"
+                              + _service_link(environ[given])) from None
     return layer
 
 
@@ -126,7 +126,7 @@ _SERVICE_LINK = re.compile(r"_PORT_\d+_|_SERVICE_(HOST|PORT)")
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
     """Other programs may own INFERA_… names, so only one that is nearly ours is taken for a mistake."""
     known = {v for model in SECTIONS.values() for row in catalogue(model).values() for v in row.envs}
-    known |= {"INFERA_" + flag.replace("-", "_").upper() for flag in LATER}
+    known |= {variable(flag) for flag in LATER}
     known |= {"INFERA_DEBUG", "INFERA_NO_INPUT"}
     strange = [name for name in environ if name.startswith("INFERA_") and name not in known]
     for name in strange:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from infera_cli.config import secrets
 from infera_cli.config.layers import Flags, Loaded, Origin, load
+from infera_cli.config.later import LATER, refuse, variable
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError, UsageError
 
@@ -18,6 +19,9 @@ NO_SOURCE = (
 
 def load_serve(flags: Flags, environ: Mapping[str, str]) -> Loaded[ServeSettings]:
     """Settings of `infera serve`, checked as a whole. Raises UsageError (exit 2) and ConfigError (exit 1)."""
+    unknown = next((flag for flag in LATER if variable(flag) in environ), None)
+    if unknown is not None:
+        raise refuse(unknown, variable(unknown))
     loaded = load(ServeSettings, flags, environ, section="serve")
     settings = loaded.settings
     if not (settings.replicas or settings.worker or settings.sim):
