@@ -18,7 +18,7 @@ from infera_cli.errors import ConfigError, UsageError
 
 app = verb()
 
-File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="A request body; - reads standard input.")]
+File = Annotated[str | None, typer.Argument(metavar="FILE", help="A request body; - reads standard input.")]
 Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="Ask about a chat with this message.")]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model it asks for.")]
 Session = Annotated[str | None, typer.Option(metavar="ID", help="Sent as X-Session-Id.")]

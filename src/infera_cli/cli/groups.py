@@ -136,8 +136,10 @@ def _write_params(params: Sequence[Any], ctx: Any, formatter: Any) -> None:
     for param in params:
         record = param.get_help_record(ctx)
         if record is not None:
-            default = "Arguments" if param.param_type_name == "argument" else "Options"
-            panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+            argument = param.param_type_name == "argument"
+            panel = getattr(param, "rich_help_panel", None) or ("Arguments" if argument else "Options")
+            shown = (record[0].partition(" <")[0], record[1]) if argument else record  # "WORKER <str>"
+            panels.setdefault(panel, []).append(shown)
     other = panels.pop("Options", None)
     for panel, records in [*panels.items(), *([("Options", other)] if other else [])]:
         with formatter.section(panel):

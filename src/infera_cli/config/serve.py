@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from infera_cli.config import secrets
-from infera_cli.config.layers import Flags, Loaded, Origin, load
 from infera_cli.config.later import LATER, refuse, variable
+from infera_cli.config.layers import Flags, Loaded, Origin, load
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError, UsageError
 
