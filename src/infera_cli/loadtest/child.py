@@ -2,18 +2,16 @@
 
 Tells its progress on stdout, a JSON value a line. Hears on stdin: `go INSTANT` (of the machine's monotonic
 clock, which all processes share) and `stop`. The end of stdin is a stop: no load outlives who asked for it.
+Locust patches the process when `load` imports it, before anything here opens a socket.
 """
 
-# ruff: noqa: I001  # locust patches the process and must come before all that opens sockets
 from __future__ import annotations
 
-import signal
-
-import locust  # noqa: F401
-
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import gevent
 import gevent.os
@@ -31,7 +29,14 @@ def report(progress: jobs.Progress) -> None:
     sys.stdout.buffer.flush()
 
 
-def listen(load: Load, go: AsyncResult[float | None]) -> None:
+class Stoppable(Protocol):
+    """What a `stop` goes to."""
+
+    def stop(self) -> None:
+        """End now, keeping what was measured."""
+
+
+def listen(load: Stoppable, go: AsyncResult[float | None]) -> None:
     """Do what the parent says, until it says no more."""
     rest = b""
     while data := gevent.os.tp_read(0, 4096):
@@ -54,7 +59,8 @@ def main(job_path: str, spool_path: str) -> int:
     with Path(spool_path).open("ab", buffering=0) as spool:
         env = environment()
         runner = env.create_local_runner()
-        load = Load(env, lambda data: _write_all(spool.fileno(), data), report)
+        load = Load(env)
+        load.connect(lambda data: _write_all(spool.fileno(), data), report)
         go: AsyncResult[float | None] = AsyncResult()
         gevent.spawn(listen, load, go)
         try:

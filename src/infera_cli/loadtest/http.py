@@ -26,7 +26,7 @@ READ = 1 << 16
 KEPT_ERROR = 2000
 
 
-class Stalled(Exception):  # noqa: N818  # as in the error family
+class Stalled(Exception):
     """Thrown into a request that took too long; `kind` says at what."""
 
     def __init__(self, kind: str) -> None:
@@ -34,7 +34,7 @@ class Stalled(Exception):  # noqa: N818  # as in the error family
         self.kind = kind
 
 
-class RunOver(Exception):  # noqa: N818
+class RunOver(Exception):
     """Thrown into a request that is still open when the run ends."""
 
 

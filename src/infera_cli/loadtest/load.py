@@ -48,16 +48,20 @@ class LoadUser(User):
 
 
 class Load:
-    """One load process. `write` takes spool bytes, `report` takes progress."""
+    """One load process; `connect` it to where its samples and its progress go."""
 
-    def __init__(self, environment: LoadEnvironment, write: Write, report: Report) -> None:
-        self._environment, self._write, self._report = environment, write, report
+    def __init__(self, environment: LoadEnvironment) -> None:
+        self._environment = environment
         environment.load = self
         self._meter = Meter()
         self._waiting: list[bytes] = []
         self._driver: Driver | None = None
         self._begin = 0.0
         self.over = gevent.event.Event()
+
+    def connect(self, write: Write, report: Report) -> None:
+        """`write` takes spool bytes, `report` takes progress."""
+        self._write, self._report = write, report
 
     def prepare(self, job: Job) -> None:
         """Read the dataset and send the warm-up; ready afterwards. Raises ConfigError."""

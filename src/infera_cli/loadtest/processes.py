@@ -172,3 +172,12 @@ class _Family:
                     with contextlib.suppress(msgspec.DecodeError):
                         self._words.put((number, decoder.decode(line)))
         self._words.put((number, None))
+
+
+def join(master: str) -> int:
+    """Run a worker for the benchmark led at HOST:PORT, to its end; its exit code. Raises ConfigError."""
+    host, colon, port = master.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise ConfigError(f"--master must look like HOST:PORT, not {master!r}")
+    command = [sys.executable, "-m", "infera_cli.loadtest.cluster", "worker", master]
+    return subprocess.run(command, check=False).returncode  # noqa: S603  # our own module

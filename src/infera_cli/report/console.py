@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -20,9 +21,20 @@ COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
 ENDS = {"better": "green", "worse": "red"}
 
 
-def report(document: Document, *, width: int = 110, colour: bool = False) -> str:
+class View(NamedTuple):
+    """Which latencies (all: none named) and which figures of them the tables show."""
+
+    metrics: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = rows.STATISTICS
+
+
+def report(
+    document: Document, *, width: int = 110, colour: bool = False,
+    metrics: tuple[str, ...] = (), statistics: tuple[str, ...] = rows.STATISTICS,
+) -> str:
     """The whole document as text."""
-    blocks: list[RenderableType] = [block for run in document.runs for block in _run(run)]
+    view = View(metrics, statistics)
+    blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view)]
     if len(document.runs) > 1:
         blocks.append(_overview(document))
     found = document.findings.get("find_max")
@@ -53,13 +65,13 @@ def find_max(found: dict[str, object]) -> str:
     return f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
 
 
-def _run(run: Run) -> list[RenderableType]:
-    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms")]
+def _run(run: Run, view: View) -> list[RenderableType]:
+    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms", view)]
     split = rows.router(run.figures)
     if split:
-        blocks.append(_table("time to the first byte, ms", split))
+        blocks.append(_table("time to the first byte, ms", split, view))
     if run.direct is not None:
-        blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms"))
+        blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms", view))
     blocks += [_facts(run), *_workers(run.figures), *_failures(run), *_verdict(run)]
     return blocks
 
@@ -98,18 +110,19 @@ def arrivals(options: dict[str, object]) -> str:
     return f"open loop, {kind} {options['rate']} req/s, {how}"
 
 
-def _latency_table(figures: Figures, title: str) -> RenderableType:
-    return _table(title, rows.latencies(figures))
+def _latency_table(figures: Figures, title: str, view: View) -> RenderableType:
+    every = rows.latencies(figures)
+    return _table(title, [row for row in every if not view.metrics or row.key in view.metrics], view)
 
 
-def _table(title: str, latencies: Sequence[rows.Latency]) -> Table:
+def _table(title: str, latencies: Sequence[rows.Latency], view: View) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for name in rows.STATISTICS:
+    for name in view.statistics:
         table.add_column(rows.HEADS.get(name, name), justify="right")
     table.add_column("n", justify="right")
     for row in latencies:
-        cells = [rows.milliseconds(row.figures, name) for name in rows.STATISTICS]
+        cells = [rows.milliseconds(row.figures, name) for name in view.statistics]
         table.add_row(row.label, *cells, f"{row.figures.n:,}")
     return table
 

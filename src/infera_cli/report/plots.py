@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from infera_cli.workload.distribution import GRID, Distribution
 from infera_cli.workload.figures import Figures, Share
@@ -64,8 +65,6 @@ def distribution(curves: Sequence[tuple[str, Distribution]], title: str) -> byte
 
 def _plain_ticks(axes: Axes) -> None:
     """Write 20, 50, 100 instead of powers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415  # only here
-
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

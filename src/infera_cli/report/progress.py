@@ -19,30 +19,40 @@ class Running(Protocol):
     """What one load process tells (loadtest.job.Progress)."""
 
     @property
-    def state(self) -> str: ...
+    def state(self) -> str:
+        """starting, ready, running or done."""
     @property
-    def done(self) -> int: ...
+    def done(self) -> int:
+        """Successes so far."""
     @property
-    def failed(self) -> int: ...
+    def failed(self) -> int:
+        """Failures so far."""
     @property
-    def open(self) -> int: ...
+    def open(self) -> int:
+        """Requests going on."""
     @property
-    def ttft(self) -> float | None: ...
+    def ttft(self) -> float | None:
+        """Median of the latest, in seconds."""
     @property
-    def lag(self) -> float: ...
+    def lag(self) -> float:
+        """Worst send lag, in seconds."""
 
 
 class Expected(Protocol):
     """What is known beforehand (loadtest.bench.Plan)."""
 
     @property
-    def cell(self) -> str: ...
+    def cell(self) -> str:
+        """The cell of a sweep, or nothing."""
     @property
-    def repeat(self) -> int: ...
+    def repeat(self) -> int:
+        """Which repetition, from 0."""
     @property
-    def requests(self) -> int | None: ...
+    def requests(self) -> int | None:
+        """How many are planned, if that is fixed."""
     @property
-    def seconds(self) -> float | None: ...
+    def seconds(self) -> float | None:
+        """How long it takes, if that is fixed."""
 
 
 class Bar:

@@ -63,8 +63,15 @@ def latencies(figures: Figures) -> list[Latency]:
     return [
         Latency(key, label, meaning, found[key].scaled(1e3))
         for key, (label, meaning) in LATENCIES.items()
-        if key in found and not (key == "queue" and found[key].max == 0)
+        if key in found and not _says_nothing(key, found)
     ]
+
+
+def _says_nothing(key: str, found: dict[str, Distribution]) -> bool:
+    """A queue that never held anybody, or a first visible token that always was the first token."""
+    if key == "queue":
+        return found[key].max == 0
+    return key == "ttfo" and "ttft" in found and found[key].mean == found["ttft"].mean
 
 
 def router(figures: Figures) -> list[Latency]:
@@ -126,8 +133,13 @@ def number(value: float | None) -> str:
 
 def milliseconds(figures: Distribution, name: str) -> str:
     """One cell of the latency table; `~` marks a percentile that has too few samples behind it."""
-    value = float(getattr(figures, name))
-    few = name in SHARES and not enough(figures.n, SHARES[name])
+    share = SHARES.get(name)
+    if share is None and name not in ("mean", "std", "min", "max"):
+        share = float(name[1:]) / 100
+        value = figures.quantile(share)
+    else:
+        value = float(getattr(figures, name))
+    few = share is not None and not enough(figures.n, share)
     return f"{value:,.1f}~" if few and value >= 100 else f"{value:.2f}~" if few else _plain(value)
 
 

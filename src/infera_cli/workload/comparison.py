@@ -83,10 +83,8 @@ def _row(
     if draws is None or change is None:
         return Row(metric, name, first, second, change, None, None, "repeat for an interval")
     low, high = interval(draws[0], draws[1], dice)
-    if low <= 0 <= high:
-        verdict = "no clear difference"
-    else:
-        verdict = "better" if (high < 0) == lower_is_better else "worse"
+    told = "better" if (high < 0) == lower_is_better else "worse"
+    verdict = "no clear difference" if low <= 0 <= high else told
     return Row(metric, name, first, second, change, low, high, verdict)
 
 

@@ -94,7 +94,7 @@ def figures(ordered: Sequence[float]) -> Distribution:
     mean = math.fsum(ordered) / count
     variance = math.fsum((value - mean) ** 2 for value in ordered) / count
     p50, p90, p95, p99, p999 = (between(ordered, share) for share in PERCENTILES)
-    curve = tuple(between(ordered, step / GRID) for step in range(GRID + 1))
+    curve = tuple(round(between(ordered, step / GRID), 7) for step in range(GRID + 1))
     return Distribution(
         n=count, mean=min(max(mean, ordered[0]), ordered[-1]), std=math.sqrt(variance), min=ordered[0],
         p50=p50, p90=p90, p95=p95, p99=p99, p999=p999, max=ordered[-1], curve=curve,
@@ -138,5 +138,5 @@ class Micros:
         return Distribution(
             n=total, mean=mean / 1e6, std=math.sqrt(variance) / 1e6, min=ordered[0] / 1e6,
             p50=p50, p90=p90, p95=p95, p99=p99, p999=p999, max=ordered[-1] / 1e6,
-            curve=tuple(quantile(step / GRID) for step in range(GRID + 1)),
+            curve=tuple(round(quantile(step / GRID), 7) for step in range(GRID + 1)),
         )

@@ -16,6 +16,7 @@ import msgspec
 
 BIN = 0.01          # seconds of one bin of the token timeline
 STEADY_SHARE = 0.9
+DIP = 0.05          # seconds: a shorter fall below, as between two requests of one caller, ends no steady span
 
 
 class Concurrency(msgspec.Struct, frozen=True):
@@ -54,14 +55,20 @@ def concurrency(starts: array[float], ends: array[float]) -> Concurrency:
 
 def _steady(starts: array[float], ends: array[float], level: float) -> tuple[float, float]:
     best = (0.0, 0.0)
-    since: float | None = None
+    since = fell = None
     for at, open_now in sweep(starts, ends):
+        if fell is not None and since is not None and at - fell > DIP:
+            best = max(best, (since, fell), key=_length)
+            since = fell = None
         if open_now >= level:
-            since = at if since is None else since
-        elif since is not None:
-            best = max(best, (since, at), key=lambda span: span[1] - span[0])
-            since = None
-    return best
+            since, fell = at if since is None else since, None
+        elif since is not None and fell is None:
+            fell = at
+    return best if since is None or fell is None else max(best, (since, fell), key=_length)
+
+
+def _length(span: tuple[float, float]) -> float:
+    return span[1] - span[0]
 
 
 def completion_rate(ends: array[float]) -> float | None:

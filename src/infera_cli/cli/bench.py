@@ -1,0 +1,161 @@
+"""`infera bench`: a load, what it met, and a verdict whether the numbers can be trusted."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infera_cli.cli.bench_options import options, spread
+from infera_cli.cli.console import console
+from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
+from infera_cli.errors import ConfigError, InferaError, UsageError
+
+if TYPE_CHECKING:
+    from infera_cli.workload.result import Document
+
+
+class BenchGroup(PlainGroup):
+    """`infera bench` runs a load; it has a few verbs besides."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let several values follow one option, as other tools do."""
+        found: list[str] = super().parse_args(ctx, spread(args))
+        return found
+
+
+app = typer.Typer(cls=BenchGroup, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
+
+
+@app.callback(invoke_without_command=True)
+@options
+def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
+    """Load an OpenAI-compatible address and report latency, throughput and errors.
+
+    \b
+    infera bench --base-url http://127.0.0.1:8000 --request-rate 5 -d 60
+    infera bench --base-url http://127.0.0.1:8000 -c 16 -n 500 --isl 512 --osl 64 --html report.html
+    infera bench --base-url http://127.0.0.1:8000 --find-max --goodput ttft:300 tpot:30 -d 30
+
+    Exit code: 0 fine, 1 too many failures, 4 the numbers cannot be trusted (INVALID), 130 interrupted.
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    if not asked["base_url"]:
+        raise UsageError("give the address to load: --base-url http://127.0.0.1:8000")
+    if asked["output"] not in ("table", "json"):
+        raise UsageError(f"-o must be table or json, not {asked['output']!r}")
+    _need("locust", "matplotlib" if asked["html"] else "locust")
+    return _run(asked)
+
+
+def _run(asked: dict[str, Any]) -> int:
+    from infera_cli.cli.bench_asked import options_from, outputs_from
+    from infera_cli.cli.bench_watch import Watch
+    from infera_cli.loadtest.bench import Bench
+
+    wanted, outputs = options_from(asked), outputs_from(asked, datetime.now(UTC))
+    outputs.check()
+    watch = Watch()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)   # as Ctrl-C: a report of what was done
+    try:
+        running = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
+        document = running.run()
+    finally:
+        watch.close()
+    outputs.write(document)
+    if asked["output"] == "json":
+        from infera_cli.workload.result import encode
+
+        console.data(encode(document).decode())
+    else:
+        _show(document, asked)
+    return exit_code(document)
+
+
+def _show(document: Document, asked: dict[str, Any]) -> None:
+    from infera_cli.cli.bench_asked import shown
+    from infera_cli.report import console as report
+
+    console.data(report.report(document, colour=console.colour(sys.stdout), **shown(asked)))
+
+
+def exit_code(document: Document) -> int:
+    """The code of the worst run; a search judges by its limits, so failures at too much load are no failure."""
+    codes = {run.verdict.exit_code for run in document.runs}
+    found = document.findings.get("find_max")
+    if found and 130 not in codes:
+        if not found["passed"]:
+            return 4
+        codes.discard(1)
+    return next((code for code in (130, 1, 4) if code in codes), 0 if document.runs else 1)
+
+
+def _need(*modules: str) -> None:
+    """Refuse in words when an extra is missing."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(f"this needs {name}: pip install 'infera-cli[bench]'")
+
+
+# ── compare ──────────────────────────────────────────────────────────────────────────────────────────
+Results = Annotated[list[str], typer.Argument(metavar="A B...", help="Results of --save-result.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="One page with plots.")]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table or json.",
+                                     autocompletion=lambda: ["table", "json"])]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the bootstrap.")]
+
+
+@app.command(cls=PlainCommand)
+def compare(results: Results, html: Html = None, output: Output = "table", seed: Seed = 1) -> int:
+    """Put results side by side; everything after the first is compared with it.
+
+    \b
+    infera bench compare before.json after.json --html compare.html
+    """
+    if len(results) < 2:
+        raise UsageError("give at least two results to compare")
+    if output not in ("table", "json"):
+        raise UsageError(f"-o must be table or json, not {output!r}")
+    if html is not None:
+        _need("matplotlib")
+        if len(results) > 2:
+            raise UsageError("--html shows two results; give just A and B")
+    from infera_cli.cli.bench_compare import compare_files
+
+    compare_files(results, html=html, as_json=output == "json", seed=seed)
+    return 0
+
+
+# ── worker ───────────────────────────────────────────────────────────────────────────────────────────
+Master = Annotated[str, typer.Option("--master", metavar="HOST:PORT", help="Where --master-bind listens.")]
+
+
+@app.command(cls=PlainCommand)
+def worker(master: Master) -> int:
+    """Lend this machine to a benchmark on another one, then end.
+
+    \b
+    there: infera bench --base-url http://router:8000 --rate 500 -d 60 --master-bind 0.0.0.0:5557 --expect-workers 2
+    here:  infera bench worker --master there:5557
+    """
+    _need("locust")
+    from infera_cli.loadtest.processes import join
+
+    try:
+        return join(master)
+    except InferaError:
+        raise
+    except KeyboardInterrupt:
+        return 130
+
+
+def result_name(when: datetime, given: str | None, folder: str | None) -> Path:
+    """Where a result goes: the given name, else one made from the time."""
+    name = given or f"infera-bench-{when:%Y%m%d-%H%M%S}.json"
+    return Path(folder) / name if folder else Path(name)

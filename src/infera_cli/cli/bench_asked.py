@@ -1,0 +1,216 @@
+"""From what was typed after `infera bench` to what is run and what is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infera_cli.cli.bench import result_name
+from infera_cli.config import secrets
+from infera_cli.errors import ConfigError, UsageError
+from infera_cli.loadtest.job import DatasetSpec, Limits
+from infera_cli.loadtest.options import Options
+from infera_cli.report import files, page
+from infera_cli.workload import goodput
+from infera_cli.workload.requests import PATHS, Dialect
+from infera_cli.workload.result import Document, encode
+
+CACHES, SHAPES, KINDS = ("cold", "warm", "as-is"), ("linear", "exponential"), ("rate", "concurrency")
+SAME = (
+    "stream", "ignore_eos", "per_chunk_usage", "insecure", "ca", "rate", "burstiness", "concurrency",
+    "max_concurrency", "count", "duration", "ramp_start", "ramp_end", "speed", "think", "seed", "cache", "warmups",
+    "grace", "feed_back", "tokenizer", "processes", "attainment", "repeat", "cooldown", "max_error_rate",
+    "allow_degraded", "placement", "master", "expect_workers",
+)
+"""What is called the same there."""
+
+
+def options_from(asked: dict[str, Any]) -> Options:
+    """The benchmark asked for. Raises UsageError for what does not parse, ConfigError for what cannot be."""
+    one_of("--cache", asked["cache"], CACHES)
+    one_of("--over", asked["over"], KINDS)
+    if asked["ramp"] is not None:
+        one_of("--ramp-up-strategy", asked["ramp"], SHAPES)
+    _in_range(asked)
+    dialect, path = endpoint(asked["endpoint"])
+    direct = tuple(asked["direct_url"] or ()) if asked["direct"] or asked["direct_url"] else None
+    return Options(
+        base_url=asked["base_url"], dialect=dialect, path=path, model=asked["model"] or "",
+        headers=headers(asked["header"] or (), asked["api_key_file"]), extra_body=extra_body(asked["extra_body"]),
+        dataset=_dataset(asked), ramp_shape=asked["ramp"], limits=_limits(asked),
+        always_session=asked["sessions"], direct=direct, slos=goodput.parse(asked["goodput"] or ()),
+        sweep=sweep(asked["sweep"]), find_max=asked["over"] if asked["find_max"] else None,
+        save_text=False, metadata=dict(pair("--metadata", text) for text in asked["metadata"] or ()),
+        **{name: asked[name] for name in SAME},
+    )
+
+
+def _in_range(asked: dict[str, Any]) -> None:
+    for name in ("processes", "repeat", "expect_workers"):
+        if asked[name] < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
+    for name in ("max_error_rate", "attainment"):
+        if not 0 <= asked[name] <= 1:
+            raise ConfigError(f"--{name.replace('_', '-')} is a share between 0 and 1")
+    if asked["max_concurrency"] is not None and asked["max_concurrency"] < asked["processes"]:
+        raise ConfigError("--max-concurrency must be at least one for every load process")
+
+
+def _dataset(asked: dict[str, Any]) -> DatasetSpec:
+    output = asked["output_len"]
+    if output is not None and output < 1:
+        raise ConfigError("the output length must be at least 1 token")
+    return DatasetSpec(
+        name=asked["dataset"], path=asked["dataset_path"], input_len=asked["input_len"], output_len=output,
+        range_ratio=asked["range_ratio"], prefix_len=asked["prefix_len"], groups=asked["groups"],
+        zipf=asked["zipf"], turns=asked["turns"], turns_ratio=asked["turns_ratio"], think=asked["turn_pause"],
+        block=asked["block"], multi_turn=asked["multi_turn"],
+    )
+
+
+def _limits(asked: dict[str, Any]) -> Limits:
+    return Limits(
+        asked["connect_timeout"], asked["first_token_timeout"], asked["idle_timeout"], asked["request_timeout"]
+    )
+
+
+def one_of(flag: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of `choices`."""
+    if value not in choices:
+        raise UsageError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def endpoint(name: str) -> tuple[Dialect, str]:
+    """(dialect, path or nothing) from `chat`, `completions`, `messages` or a path that ends in one of them."""
+    for dialect, path in PATHS.items():
+        if name in (dialect, path):
+            return dialect, ""
+    if name.startswith("/"):
+        if name.endswith("/chat/completions"):
+            return "chat", name
+        if name.endswith("/completions"):
+            return "completions", name
+        if name.endswith("/messages"):
+            return "messages", name
+    raise UsageError(f"--endpoint must be chat, completions, messages or such a path, not {name!r}")
+
+
+def pair(flag: str, text: str) -> tuple[str, str]:
+    """`K=V` as two strings."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise UsageError(f"{flag} must look like K=V, not {text!r}")
+    return name.strip(), value.strip()
+
+
+def headers(given: Any, key_file: str | None) -> dict[str, str]:
+    """Headers of every request; the key comes from a file or $OPENAI_API_KEY, never from the command line."""
+    found = dict(pair("--header", text) for text in given)
+    for name, value in found.items():
+        if not f"{name}{value}".isprintable() or not name.isascii() or " " in name or ":" in name:
+            raise UsageError(f"--header {name!r} is not a header that can be sent")
+    key = secrets.one(None, key_file, "API key") or os.environ.get("OPENAI_API_KEY")
+    if key and not any(name.lower() == "authorization" for name in found):
+        found["Authorization"] = f"Bearer {key}"
+    return found
+
+
+def extra_body(text: str | None) -> dict[str, Any]:
+    """The JSON object of --extra-body."""
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as fault:
+        raise UsageError(f"--extra-body is not JSON ({fault})") from None
+    if not isinstance(found, dict):
+        raise UsageError("--extra-body must be a JSON object")
+    return found
+
+
+def sweep(text: str | None) -> tuple[str, tuple[float, ...]] | None:
+    """`rate=1,2,4`, `concurrency=1,8` or `concurrency=auto`."""
+    if text is None:
+        return None
+    kind, _, levels = ("concurrency", "", "auto") if text == "auto" else text.partition("=")
+    one_of("--sweep", kind, KINDS)
+    if levels == "auto":
+        return kind, ()
+    try:
+        found = tuple(float(level) for level in levels.split(","))
+    except ValueError:
+        raise UsageError(f"--sweep levels are numbers with commas between, not {levels!r}") from None
+    if any(not level > 0 for level in found):
+        raise ConfigError("--sweep levels must be above 0")
+    return kind, found
+
+
+def shown(asked: dict[str, Any]) -> dict[str, Any]:
+    """Which latencies and percentiles the console shows: --percentile-metrics, --metric-percentiles."""
+    chosen: dict[str, Any] = {}
+    if asked["percentile_metrics"]:
+        chosen["metrics"] = tuple(asked["percentile_metrics"].split(","))
+    if asked["metric_percentiles"]:
+        try:
+            numbers = [float(number) for number in asked["metric_percentiles"].split(",")]
+        except ValueError:
+            raise UsageError("--metric-percentiles are numbers with commas between, e.g. 50,90,99") from None
+        if any(not 0 <= number <= 100 for number in numbers):
+            raise ConfigError("--metric-percentiles are between 0 and 100")
+        chosen["statistics"] = ("mean", *(f"p{number:g}" for number in numbers), "max")
+    return chosen
+
+
+class Outputs(NamedTuple):
+    """The files to write."""
+
+    result: Path | None
+    compat: str | None
+    details: Path | None
+    csv: Path | None
+    html: Path | None
+
+    def check(self) -> None:
+        """Find out before the load, not after it, that a file cannot be written."""
+        for path in (self.result, self.csv, self.html):
+            if path is not None and not path.parent.is_dir():
+                raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+
+    def write(self, document: Document) -> None:
+        """Write them all."""
+        if not document.runs:
+            return
+        if self.result is not None:
+            _write(self.result, files.vllm(document) if self.compat == "vllm" else encode(document))
+        if self.csv is not None:
+            _write(self.csv, files.table(document).encode())
+        if self.html is not None:
+            _write(self.html, page.report(document).encode())
+
+
+def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
+    """The files that were asked for; a folder or a name means --save-result."""
+    shown(asked)
+    if asked["compat"] is not None:
+        one_of("--compat", asked["compat"], files.COMPAT)
+    save = any(asked[name] for name in ("save_result", "save_detailed", "result_dir", "result_filename", "compat"))
+    result = result_name(now, asked["result_filename"], asked["result_dir"]) if save else None
+    details = result.with_suffix(".requests.jsonl") if result and asked["save_detailed"] else None
+    return Outputs(result, asked["compat"], details, _path(asked["csv"]), _path(asked["html"]))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except OSError as fault:
+        raise ConfigError(f"cannot write {path}: {fault.strerror}") from None

@@ -1,0 +1,75 @@
+"""`infera bench compare`: results side by side, with confidence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from infera_cli.cli.console import console
+from infera_cli.errors import ConfigError
+from infera_cli.report import console as report
+from infera_cli.workload import text
+from infera_cli.workload.comparison import Row, compare
+from infera_cli.workload.result import Document, decode
+
+
+def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: int) -> None:
+    """Read results and show each next to the first. Raises ConfigError for what is no result."""
+    documents = [read(path) for path in results]
+    found = [compare_documents(documents[0], other, seed) for other in documents[1:]]
+    if html is not None:
+        from infera_cli.report import page
+
+        both = (documents[0], documents[1])
+        Path(html).write_text(page.comparison((results[0], results[1]), both, found[0]), encoding="utf-8")
+    if as_json:
+        console.json({"a": results[0], "compared": [
+            {"b": name, "cells": {cell: _plain(rows) for cell, rows in cells.items()}}
+            for name, cells in zip(results[1:], found, strict=True)
+        ]})
+        return
+    for name, cells in zip(results[1:], found, strict=True):
+        console.data(report.comparison((results[0], name), cells, colour=console.colour(sys.stdout)))
+    _warn(results, documents)
+
+
+def read(path: str) -> Document:
+    """One result file."""
+    try:
+        return decode(Path(path).read_bytes(), path)
+    except OSError as fault:
+        raise ConfigError(f"cannot read {path}: {fault.strerror}") from None
+
+
+def compare_documents(a: Document, b: Document, seed: int) -> dict[str, list[Row]]:
+    """Cell by cell, where both have the cell; one run each is compared whatever its name."""
+    first, second = a.cells(), b.cells()
+    if len(first) == len(second) == 1:
+        pairs = {"": (*first.values(), *second.values())}
+    else:
+        pairs = {cell: (first[cell], second[cell]) for cell in first if cell in second}
+    if not pairs:
+        raise ConfigError("the two results have no cell in common")
+    return {
+        cell: compare([run.figures for run in left], [run.figures for run in right], text.dice(seed, cell))
+        for cell, (left, right) in pairs.items()
+    }
+
+
+def _plain(rows: list[Row]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(row) for row in rows]
+
+
+def _warn(names: list[str], documents: list[Document]) -> None:
+    """What makes a comparison less than it seems."""
+    for name, document in zip(names, documents, strict=True):
+        bad = sorted({run.verdict.status for run in document.runs} - {"VALID"})
+        if bad:
+            console.warn(f"{name} holds runs judged {', '.join(bad)}")
+    options = [document.runs[0].options for document in documents if document.runs]
+    for key in ("dataset", "rate", "concurrency", "cache", "model"):
+        if len({str(found.get(key)) for found in options}) > 1:
+            console.warn(f"the runs differ in {key}: {' / '.join(str(found.get(key)) for found in options)}")

@@ -1,0 +1,42 @@
+"""How a benchmark is followed: a moving line on a terminal, one plain line per run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from infera_cli.cli.console import console
+from infera_cli.loadtest.bench import Plan
+from infera_cli.loadtest.job import Progress
+from infera_cli.report.progress import Bar
+from infera_cli.report.rows import number, title
+from infera_cli.workload.result import Run
+
+
+class Watch:
+    """Says on stderr how it goes."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(Console(stderr=True, no_color=not console.colour(sys.stderr)))
+
+    def begins(self, plan: Plan) -> None:
+        """A run is about to start."""
+        self._bar.begin(plan)
+
+    def goes(self, progress: list[Progress]) -> None:
+        """Show the state of things."""
+        self._bar.show(progress)
+
+    def ended(self, run: Run) -> None:
+        """Say how a run of several came out; a single one has its report."""
+        self._bar.end()
+        if run.cell or run.repeat:
+            ttft = run.figures.latency.get("ttft")
+            median = f", TTFT p50 {ttft.p50 * 1e3:.1f} ms" if ttft else ""
+            rate = number(run.figures.rates.overall_requests)
+            console.say(f"{title(run)}: {run.verdict.status}, {rate} req/s{median}")
+
+    def close(self) -> None:
+        """Whatever happened, leave the terminal as it was."""
+        self._bar.end()
