@@ -7,7 +7,7 @@ import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from infera_cli.cli.bench_options import options, spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
 from infera_cli.errors import ConfigError, InferaError, UsageError
-
-if TYPE_CHECKING:
-    from infera_cli.workload.result import Document
 
 
 class BenchGroup(PlainGroup):
@@ -78,14 +75,14 @@ def _run(asked: dict[str, Any]) -> int:
     return exit_code(document)
 
 
-def _show(document: Document, asked: dict[str, Any]) -> None:
+def _show(document: Any, asked: dict[str, Any]) -> None:
     from infera_cli.cli.bench_asked import shown
     from infera_cli.report import console as report
 
     console.data(report.report(document, colour=console.colour(sys.stdout), **shown(asked)))
 
 
-def exit_code(document: Document) -> int:
+def exit_code(document: Any) -> int:
     """The code of the worst run; a search judges by its limits, so failures at too much load are no failure."""
     codes = {run.verdict.exit_code for run in document.runs}
     found = document.findings.get("find_max")

@@ -11,12 +11,6 @@ from typing import Any, NamedTuple
 from infera_cli.cli.bench import result_name
 from infera_cli.config import secrets
 from infera_cli.errors import ConfigError, UsageError
-from infera_cli.loadtest.job import DatasetSpec, Limits
-from infera_cli.loadtest.options import Options
-from infera_cli.report import files, page
-from infera_cli.workload import goodput
-from infera_cli.workload.requests import PATHS, Dialect
-from infera_cli.workload.result import Document, encode
 
 CACHES, SHAPES, KINDS = ("cold", "warm", "as-is"), ("linear", "exponential"), ("rate", "concurrency")
 SAME = (
@@ -28,8 +22,14 @@ SAME = (
 """What is called the same there."""
 
 
-def options_from(asked: dict[str, Any]) -> Options:
-    """The benchmark asked for. Raises UsageError for what does not parse, ConfigError for what cannot be."""
+def options_from(asked: dict[str, Any]) -> Any:
+    """The benchmark asked for, a `loadtest.options.Options`.
+
+    Raises UsageError for what does not parse, ConfigError for what cannot be.
+    """
+    from infera_cli.loadtest.options import Options
+    from infera_cli.workload import goodput
+
     one_of("--cache", asked["cache"], CACHES)
     one_of("--over", asked["over"], KINDS)
     if asked["ramp"] is not None:
@@ -59,7 +59,9 @@ def _in_range(asked: dict[str, Any]) -> None:
         raise ConfigError("--max-concurrency must be at least one for every load process")
 
 
-def _dataset(asked: dict[str, Any]) -> DatasetSpec:
+def _dataset(asked: dict[str, Any]) -> Any:
+    from infera_cli.loadtest.job import DatasetSpec
+
     output = asked["output_len"]
     if output is not None and output < 1:
         raise ConfigError("the output length must be at least 1 token")
@@ -71,7 +73,9 @@ def _dataset(asked: dict[str, Any]) -> DatasetSpec:
     )
 
 
-def _limits(asked: dict[str, Any]) -> Limits:
+def _limits(asked: dict[str, Any]) -> Any:
+    from infera_cli.loadtest.job import Limits
+
     return Limits(
         asked["connect_timeout"], asked["first_token_timeout"], asked["idle_timeout"], asked["request_timeout"]
     )
@@ -83,8 +87,10 @@ def one_of(flag: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
 
 
-def endpoint(name: str) -> tuple[Dialect, str]:
+def endpoint(name: str) -> tuple[Any, str]:
     """(dialect, path or nothing) from `chat`, `completions`, `messages` or a path that ends in one of them."""
+    from infera_cli.workload.requests import PATHS
+
     for dialect, path in PATHS.items():
         if name in (dialect, path):
             return dialect, ""
@@ -179,8 +185,11 @@ class Outputs(NamedTuple):
             if path is not None and not path.parent.is_dir():
                 raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
 
-    def write(self, document: Document) -> None:
-        """Write them all."""
+    def write(self, document: Any) -> None:
+        """Write `document`, a `workload.result.Document`, to them all."""
+        from infera_cli.report import files
+        from infera_cli.workload.result import encode
+
         if not document.runs:
             return
         if self.result is not None:
@@ -188,6 +197,8 @@ class Outputs(NamedTuple):
         if self.csv is not None:
             _write(self.csv, files.table(document).encode())
         if self.html is not None:
+            from infera_cli.report import page
+
             _write(self.html, page.report(document).encode())
 
 
@@ -195,7 +206,7 @@ def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
     """The files that were asked for; a folder or a name means --save-result."""
     shown(asked)
     if asked["compat"] is not None:
-        one_of("--compat", asked["compat"], files.COMPAT)
+        one_of("--compat", asked["compat"], ("vllm",))
     save = any(asked[name] for name in ("save_result", "save_detailed", "result_dir", "result_filename", "compat"))
     result = result_name(now, asked["result_filename"], asked["result_dir"]) if save else None
     details = result.with_suffix(".requests.jsonl") if result and asked["save_detailed"] else None

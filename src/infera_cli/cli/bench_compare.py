@@ -6,18 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from infera_cli.cli.console import console
 from infera_cli.errors import ConfigError
-from infera_cli.report import console as report
-from infera_cli.workload import text
-from infera_cli.workload.comparison import Row, compare
-from infera_cli.workload.result import Document, decode
 
 
 def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: int) -> None:
     """Read results and show each next to the first. Raises ConfigError for what is no result."""
+    from infera_cli.report import console as report
+
     documents = [read(path) for path in results]
     found = [compare_documents(documents[0], other, seed) for other in documents[1:]]
     if html is not None:
@@ -36,16 +32,21 @@ def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: 
     _warn(results, documents)
 
 
-def read(path: str) -> Document:
-    """One result file."""
+def read(path: str) -> Any:
+    """One result file, a `workload.result.Document`."""
+    from infera_cli.workload.result import decode
+
     try:
         return decode(Path(path).read_bytes(), path)
     except OSError as fault:
         raise ConfigError(f"cannot read {path}: {fault.strerror}") from None
 
 
-def compare_documents(a: Document, b: Document, seed: int) -> dict[str, list[Row]]:
+def compare_documents(a: Any, b: Any, seed: int) -> dict[str, list[Any]]:
     """Cell by cell, where both have the cell; one run each is compared whatever its name."""
+    from infera_cli.workload import text
+    from infera_cli.workload.comparison import compare
+
     first, second = a.cells(), b.cells()
     if len(first) == len(second) == 1:
         pairs = {"": (*first.values(), *second.values())}
@@ -59,11 +60,13 @@ def compare_documents(a: Document, b: Document, seed: int) -> dict[str, list[Row
     }
 
 
-def _plain(rows: list[Row]) -> list[dict[str, Any]]:
+def _plain(rows: list[Any]) -> list[dict[str, Any]]:
+    import msgspec
+
     return [msgspec.to_builtins(row) for row in rows]
 
 
-def _warn(names: list[str], documents: list[Document]) -> None:
+def _warn(names: list[str], documents: list[Any]) -> None:
     """What makes a comparison less than it seems."""
     for name, document in zip(names, documents, strict=True):
         bad = sorted({run.verdict.status for run in document.runs} - {"VALID"})

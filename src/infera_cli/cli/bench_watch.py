@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import sys
-
-from rich.console import Console
+from typing import Any
 
 from infera_cli.cli.console import console
-from infera_cli.loadtest.bench import Plan
-from infera_cli.loadtest.job import Progress
-from infera_cli.report.progress import Bar
-from infera_cli.report.rows import number, title
-from infera_cli.workload.result import Run
 
 
 class Watch:
-    """Says on stderr how it goes."""
+    """Says on stderr how it goes (a `loadtest.bench.Watcher`)."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+
+        from infera_cli.report.progress import Bar
+
         self._bar = Bar(Console(stderr=True, no_color=not console.colour(sys.stderr)))
 
-    def begins(self, plan: Plan) -> None:
+    def begins(self, plan: Any) -> None:
         """A run is about to start."""
         self._bar.begin(plan)
 
-    def goes(self, progress: list[Progress]) -> None:
+    def goes(self, progress: Any) -> None:
         """Show the state of things."""
         self._bar.show(progress)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: Any) -> None:
         """Say how a run of several came out; a single one has its report."""
+        from infera_cli.report.rows import number, title
+
         self._bar.end()
         if run.cell or run.repeat:
             ttft = run.figures.latency.get("ttft")

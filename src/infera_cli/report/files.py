@@ -16,8 +16,6 @@ from infera_cli.workload.result import Document, Run
 VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
 """vLLM's ITL is the gap between chunks, which is our ICL (bench-and-cli §A1)."""
 
-COMPAT = ("vllm",)
-
 
 def vllm(document: Document) -> bytes:
     """The last run under the keys of `vllm bench serve --save-result`."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -24,6 +25,7 @@ STYLE = {
 }
 SIZE = (7.2, 3.3)   # inches
 MOST_POINTS = 600
+SHORTEST = 0.1      # ms: what is shorter, as between events of one read, is drawn there
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
@@ -51,10 +53,10 @@ def distribution(curves: Sequence[tuple[str, Distribution]], title: str) -> byte
     with _drawing(title, "milliseconds (log)", "share of requests", out) as axes:
         for colour, (label, of) in zip(COLOURS, curves, strict=False):
             shares = [step / GRID for step in range(len(of.curve))]
-            times = [max(value * 1e3, 1e-3) for value in of.curve]
+            times = [max(value * 1e3, SHORTEST) for value in of.curve]
             axes.step(times, shares, where="post", color=colour, label=label)
         axes.set_xscale("log")
-        _plain_ticks(axes)
+        _plain_ticks(axes.xaxis)
         axes.set_ylim(0, 1.02)
         for share in (0.5, 0.9, 0.99):
             axes.axhline(share, color=GREY, linewidth=0.6, linestyle=":")
@@ -63,11 +65,11 @@ def distribution(curves: Sequence[tuple[str, Distribution]], title: str) -> byte
     return out[0]
 
 
-def _plain_ticks(axes: Axes) -> None:
+def _plain_ticks(axis: Axis) -> None:
     """Write 20, 50, 100 instead of powers."""
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def over_time(figures: Figures) -> bytes:
@@ -115,6 +117,7 @@ def requests(figures: Figures) -> bytes:
         axes.scatter(when, [took * 1e3 for _at, _ttft, took in points], s=6, color=ORANGE, label="end to end")
         axes.scatter(when, [ttft * 1e3 for _at, ttft, _all in points], s=6, color=BLUE, label="first token")
         axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
     return out[0]
 
 
@@ -144,6 +147,7 @@ def trade_off(series: Sequence[tuple[str, Sequence[tuple[str, Figures]]]]) -> by
                 short, place = label.partition("=")[2] or label, (across, of.latency["ttft"].p50 * 1e3)
                 axes.annotate(short, place, fontsize=8, xytext=(3, 4), textcoords="offset points")
         axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
     return out[0]
 
 
