@@ -18,7 +18,9 @@ class WorkerSpec:
 
     `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead
     of the client's credentials and is never shown. `address` is what the router dials where it differs from
-    `host`.
+    `host`. `kv_events_endpoint` is the ZMQ address of the first rank's KV events, None where it must be asked
+    for; `kv_block_size` is the engine's page in tokens. `dp_size` ranks answer behind this address, or it is
+    itself rank `dp_rank` of its engine (infera-wire §1.2, §4.3).
     """
 
     id: str
@@ -33,6 +35,15 @@ class WorkerSpec:
     source: str = ""
     api_key: str | None = None
     ca_file: str | None = None
+    kv_events_endpoint: str | None = None
+    kv_block_size: int | None = None
+    dp_rank: int | None = None
+    dp_size: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks a request may be addressed to behind this one address; 0: none to choose (§4.3)."""
+        return self.dp_size if self.dp_size is not None and self.dp_size > 1 and self.dp_rank is None else 0
 
     @property
     def authority(self) -> str:
