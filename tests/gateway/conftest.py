@@ -1,7 +1,8 @@
-"""Servers in front of stub workers. `solo` and `pair` share one server a test run; `serve` starts one of its own.
+"""Servers in front of stub workers: `solo` and `pair` are shared by all tests, `serve` starts one of its own.
 
-The shared servers have the breaker off and probe five times a second, so that a test that breaks a worker leaves
-nothing behind; what a test says to the stubs is forgotten after it.
+The shared servers are processes with the breaker off and five probes a second, so that a test that breaks a
+worker leaves nothing behind; what a test says to the stubs is forgotten after it. A server of a test's own runs
+in the test's loop, unless it asks for `process=True`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import raw
+from tests.support.local import LocalServer
 from tests.support.server import ServerProcess
 from tests.support.stub import StubWorker
 
@@ -28,12 +30,12 @@ CALM = ("--breaker-failure-threshold", "0", "--health-interval", "0.2", "--conne
 class Setup:
     """A server and its workers, in the order of the replica file."""
 
-    server: ServerProcess
+    server: Any     # a ServerProcess or a LocalServer
     workers: list[StubWorker]
 
     @property
     def url(self) -> str:
-        return self.server.url
+        return str(self.server.url)
 
     @property
     def u1(self) -> StubWorker:
@@ -81,23 +83,24 @@ Serve = Callable[..., Awaitable[Setup]]
 
 
 async def start(stack: AsyncExitStack, folder: Path, count: int, *flags: str, **more: Any) -> Setup:
-    """Start `count` workers and a server in front of them; `more` goes to `ServerProcess`."""
+    """Start `count` workers and a server in front of them; `more` goes to it."""
+    kind: Any = ServerProcess if more.pop("process", False) else LocalServer
     hosts = more.pop("hosts", ["127.0.0.1"] * count)
     workers = [await stack.enter_async_context(StubWorker(f"u{n + 1}", host=hosts[n])) for n in range(count)]
-    server = await stack.enter_async_context(ServerProcess(workers, folder, *flags, **more))
+    server = await stack.enter_async_context(kind(workers, folder, *flags, **more))
     return Setup(server, workers)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_solo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setup]:
     async with AsyncExitStack() as stack:
-        yield await start(stack, tmp_path_factory.mktemp("solo"), 1, *CALM)
+        yield await start(stack, tmp_path_factory.mktemp("solo"), 1, *CALM, process=True)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setup]:
     async with AsyncExitStack() as stack:
-        yield await start(stack, tmp_path_factory.mktemp("pair"), 2, *CALM)
+        yield await start(stack, tmp_path_factory.mktemp("pair"), 2, *CALM, process=True)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

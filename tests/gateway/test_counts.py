@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 import pytest
 
@@ -37,7 +36,7 @@ async def test_r175_the_in_flight_gauge_says_what_is_open_now(serve: Serve) -> N
     moved = asyncio.create_task(raw.post(setup.url, headers=session))
     await setup.u1.called(2)
     setup.server.write([setup.u2])
-    setup.server.signal(signal.SIGHUP)
+    await setup.server.reload()
     assert (await moved).get("x-infera-worker") == "u2"
     assert [name for name in await setup.server.metrics() if '"u1"' in name] == []
 

@@ -39,7 +39,7 @@ async def test_r188_a_taken_port_is_exit_1_at_once(tmp_path: Path) -> None:
 
 async def test_r188_port_0_prints_the_real_port(serve: Serve) -> None:
     """The address line carries the port that was taken, once."""
-    setup = await serve(1)
+    setup = await serve(1, process=True)
     found = {port for line in [*setup.server.out, *setup.server.log]
              for port in re.findall(r"http://127\.0\.0\.1:(\d+)", line) if int(port) != setup.u1.port}
     assert len(found) == 1
@@ -48,14 +48,14 @@ async def test_r188_port_0_prints_the_real_port(serve: Serve) -> None:
 
 async def test_r188_ipv6_is_reachable_and_printed_with_brackets(serve: Serve) -> None:
     """--host ::1 listens there, and the printed URL can be used as it is."""
-    setup = await serve(1, "--host", "::1")
+    setup = await serve(1, "--host", "::1", process=True)
     assert setup.server.url.startswith("http://[::1]:")
     assert (await raw.post(setup.url)).status == 200
 
 
 async def test_r188_localhost_is_reachable(serve: Serve) -> None:
     """--host localhost listens on what it resolves to."""
-    setup = await serve(1, "--host", "localhost")
+    setup = await serve(1, "--host", "localhost", process=True)
     port = int(setup.server.url.rpartition(":")[2])
     reached = []
     for host in ("127.0.0.1", "[::1]"):

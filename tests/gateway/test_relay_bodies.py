@@ -196,10 +196,10 @@ async def test_request_trailers_are_dropped(solo: Setup) -> None:
     """Trailers after a chunked request body do not reach the worker as headers or body."""
     async with await raw.Client.connect(solo.url) as client:
         await client.send(raw.request("POST", CHAT, headers={"Transfer-Encoding": "chunked"})
-                          + chunk(b"{}") + b"0\r\nX-Trailer: 1\r\nContent-Length: 99\r\n\r\n")
+                          + chunk(b"{}") + b"0\r\nX-Trailer: 1\r\nAuthorization: Bearer x\r\n\r\n")
         assert (await client.response()).status == 200
     assert solo.u1.calls[0].body == b"{}"
-    assert "x-trailer" not in solo.u1.calls[0].head.names
+    assert not {"x-trailer", "authorization"} & solo.u1.calls[0].head.names
 
 
 async def test_answer_trailers_do_not_become_body(solo: Setup) -> None:

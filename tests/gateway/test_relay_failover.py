@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from time import monotonic
 
 import pytest
@@ -287,7 +286,7 @@ async def test_r110_a_request_moves_when_its_worker_leaves_the_fleet(serve: Serv
         await client.head()
         assert await anext(client.body())
         setup.server.write([setup.u2])
-        setup.server.signal(signal.SIGHUP)
+        await setup.server.reload()
         async with asyncio.timeout(5):
             assert (await unary_one).get("x-infera-worker") == "u2"
             assert (await silent).get("x-infera-worker") == "u2"

@@ -180,7 +180,7 @@ async def test_r182_control_bytes_in_a_header_are_refused(solo: Setup, value: by
 
 async def test_r182_log_lines_stay_single_and_short(serve: Serve) -> None:
     """One log line a request whatever its ids are, without control bytes, under 2 kB."""
-    setup = await serve(1)
+    setup = await serve(1, process=True)
     before = len(setup.server.log)
     for value in FORGED:
         await raw.post(setup.url, headers={"X-Request-Id": value, "X-Session-Id": value})
@@ -193,7 +193,7 @@ async def test_r182_log_lines_stay_single_and_short(serve: Serve) -> None:
 async def test_r181_the_admin_token_never_reaches_a_worker(serve: Serve) -> None:
     """A credential equal to the admin token is dropped on the way up and shown nowhere."""
     token = "tok-5d1f0c"
-    setup = await serve(1, env={"INFERA_ADMIN_TOKEN": token})
+    setup = await serve(1, env={"INFERA_ADMIN_TOKEN": token}, process=True)
     for name, value in (("Authorization", f"Bearer {token}"), ("X-Api-Key", token), ("X-Inferact-Admin-Key", token)):
         assert (await raw.post(setup.url, headers={name: value})).status == 200
     await raw.post(setup.url, headers={"Authorization": "Bearer other"})

@@ -137,7 +137,8 @@ async def test_r010_a_stream_that_just_stops_gets_no_done(serve: Serve) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES])
 async def test_r011_characters_split_over_chunks_stay_whole(solo: Setup, path: str) -> None:
     """A body of characters of several bytes, written one byte at a time, arrives as the same bytes."""
-    body = "event: content_block_delta\ndata: {\"text\": \"北京🌏é\"}\n\n".encode()
+    end = b'event: message_stop\ndata: {"type": "message_stop"}\n\n' if path == MESSAGES else DONE
+    body = "event: content_block_delta\ndata: {\"text\": \"北京🌏é\"}\n\n".encode() + end
     solo.u1.always(chunked([bytes([one]) for one in body], gap=0.002))
     response = await raw.post(solo.url, path, STREAM)
     assert response.body == body
@@ -171,7 +172,8 @@ async def test_r013_chunks_arrive_when_they_are_written(solo: Setup) -> None:
 async def test_r029_usage_chunks_and_comments_pass_unchanged(solo: Setup, path: str) -> None:
     """Events with empty choices, comments and usage arrive in order and byte for byte."""
     usage = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 3}}
-    pieces = [event({"id": "c1", "choices": []}), b": ping\n\n", *words(3)[:-1], event(usage), DONE]
+    end = b'event: message_stop\ndata: {"type": "message_stop"}\n\n' if path == MESSAGES else DONE
+    pieces = [event({"id": "c1", "choices": []}), b": ping\n\n", *words(3)[:-1], event(usage), end]
     solo.u1.always(chunked(pieces))
     response = await raw.post(solo.url, path, {"stream": True, "stream_options": {"include_usage": True}})
     assert response.status == 200
@@ -194,7 +196,7 @@ async def test_r109_an_engines_abort_is_relayed_and_counts_as_failed(serve: Serv
 async def test_a_slow_client_slows_its_worker_down(solo: Setup) -> None:
     """With a client that does not read, the worker is paused after a bounded amount; all of it arrives in the end."""
     total, size = 48 << 20, 1 << 18
-    pieces = [b"x" * size] * (total // size)
+    pieces = [b"x" * size] * (total // size - 1) + [b"x" * (size - len(DONE) - 1) + b"\n" + DONE]
     solo.u1.always(chunked(pieces, fields=SSE))
     async with await raw.Client.connect(solo.url, receive=8192) as client:
         await client.post(body=STREAM)

@@ -87,7 +87,11 @@ class Client:
         sock.setblocking(False)
         if receive is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
-        await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port or 80))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port or 80))
+        except BaseException:
+            sock.close()
+            raise
         name = parts.hostname if tls else None
         limit = 4096 if receive is not None else 2**18
         return cls(*await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name, limit=limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,46 @@ Entries = Mapping[str, Mapping[str, Any]]
 COMMAND = (sys.executable, "-c", "import sys; from infera_cli.cli import main; sys.exit(main())", "serve")
 
 
-class ServerProcess:
+class Running:
+    """What a test may ask of a server, wherever it runs; `url` is its address, `file` its replica file."""
+
+    url: str
+    file: Path
+
+    def write(self, workers: Sequence[StubWorker], entries: Entries | None = None) -> None:
+        """Write the replica file: one entry a worker, with more fields from `entries` by name."""
+        extra = entries or {}
+        listed = [{"name": w.name, "host": w.host, "port": w.port, **extra.get(w.name, {})} for w in workers]
+        self.file.write_text(json.dumps({"replicas": listed}))
+
+    async def health(self) -> dict[str, Any]:
+        """The body of /health."""
+        body: dict[str, Any] = (await raw.get(self.url, "/health")).json()
+        return body
+
+    async def replica(self, name: str) -> dict[str, Any]:
+        """One replica's entry in /health."""
+        found: dict[str, Any] = next(r for r in (await self.health())["replicas"] if r["name"] == name)
+        return found
+
+    async def outstanding(self) -> int:
+        """Requests open on all replicas."""
+        return sum(r["outstanding"] for r in (await self.health())["replicas"])
+
+    async def settled(self, within: float = 5) -> None:
+        """Wait until no request is open on any replica."""
+        async with asyncio.timeout(within):
+            while await self.outstanding():  # noqa: ASYNC110 - another process has no event for us
+                await asyncio.sleep(0.02)
+
+    async def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics, by its name with labels."""
+        text = (await raw.get(self.url, "/metrics")).body.decode()
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in lines}
+
+
+class ServerProcess(Running):
     """`infera serve`, started and stopped. `async with ServerProcess(workers, tmp_path, "--flag") as server:`
 
     `url` is its address, read from the line it prints; `log` holds its standard error, line by line.
@@ -40,12 +80,6 @@ class ServerProcess:
         self._line = asyncio.Event()
         self._readers: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
-
-    def write(self, workers: Sequence[StubWorker], entries: Entries | None = None) -> None:
-        """Write the replica file: one entry a worker, with more fields from `entries` by name."""
-        extra = entries or {}
-        listed = [{"name": w.name, "host": w.host, "port": w.port, **extra.get(w.name, {})} for w in workers]
-        self.file.write_text(json.dumps({"replicas": listed}))
 
     @property
     def pid(self) -> int:
@@ -97,15 +131,19 @@ class ServerProcess:
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        os.kill(self.pid, number)
+
+    async def reload(self) -> None:
+        """SIGHUP."""
+        self.signal(signal.SIGHUP)
 
     async def stop(self, within: float = 10) -> int:
         """TERM, then KILL after `within` seconds; returns the exit code."""
         process = self._process
         assert process is not None
         if process.returncode is None:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)    # not terminate(): it would reap the process itself
         try:
             async with asyncio.timeout(within):
                 await process.wait()
@@ -114,30 +152,3 @@ class ServerProcess:
         code = await process.wait()
         await asyncio.gather(*self._readers)
         return code
-
-    # ── looking inside ───────────────────────────────────────────────────────────────────────────────
-    async def health(self) -> dict[str, Any]:
-        """The body of /health."""
-        body: dict[str, Any] = (await raw.get(self.url, "/health")).json()
-        return body
-
-    async def replica(self, name: str) -> dict[str, Any]:
-        """One replica's entry in /health."""
-        found: dict[str, Any] = next(r for r in (await self.health())["replicas"] if r["name"] == name)
-        return found
-
-    async def outstanding(self) -> int:
-        """Requests open on all replicas."""
-        return sum(r["outstanding"] for r in (await self.health())["replicas"])
-
-    async def settled(self, within: float = 5) -> None:
-        """Wait until no request is open on any replica."""
-        async with asyncio.timeout(within):
-            while await self.outstanding():  # noqa: ASYNC110 - another process has no event for us
-                await asyncio.sleep(0.02)
-
-    async def metrics(self) -> dict[str, float]:
-        """Every sample of /metrics, by its name with labels."""
-        text = (await raw.get(self.url, "/metrics")).body.decode()
-        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, value in lines}
