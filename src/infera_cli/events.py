@@ -6,7 +6,7 @@ The gateway and the fleet emit, telemetry listens. An event never steers anythin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -77,16 +77,17 @@ Listener = Callable[[Event], None]
 
 
 class Bus:
-    """Hands every event to every listener, in order of subscription; a listener must not block."""
+    """Hands every event to those who asked for its kind, in order of subscription; a listener must not block."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._by_kind: dict[type, list[Listener]] = {kind: [] for kind in get_args(Event)}
 
-    def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with each event from now on."""
-        self._listeners.append(listener)
+    def subscribe(self, listener: Listener, *kinds: type) -> None:
+        """Call `listener` with each event of these kinds (all kinds, where none is named) from now on."""
+        for kind in kinds or self._by_kind:
+            self._by_kind[kind].append(listener)
 
     def emit(self, event: Event) -> None:
-        """Tell everyone."""
-        for listener in self._listeners:
+        """Tell everyone who asked."""
+        for listener in self._by_kind[type(event)]:
             listener(event)

@@ -256,7 +256,8 @@ class Registry:
 
     def _heard_from(self, member: Member, now: float) -> None:
         member.last_alive = now
-        member.readiness.move("alive")
+        if member.readiness.state == "struck":
+            member.readiness.move("alive")
 
     def _claim_trial(self, worker: Worker, now: float) -> None:
         member = self._of.get(worker)

@@ -52,6 +52,20 @@ class Answer:
         self.encoded = head.encoded
         self._pending = status_line(status) + head.passed_on + ours + self._framing(status, framing, length)
 
+    def whole(self, head: AnswerHead, body: bytes, ours: bytes) -> None:
+        """A successful answer that is all here, in one write."""
+        size = len(body)
+        self.started = True
+        self.status = 200
+        self.encoded = head.encoded
+        self.bytes_out = size
+        if size:
+            self.chunks = 1
+            self._tail = (body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:],)
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\n" + head.passed_on + ours + self._framing(200, LENGTH, size) + body
+        )
+
     def _framing(self, status: int, framing: str, length: int) -> bytes:
         if framing == LENGTH:
             self._left = length
@@ -65,9 +79,9 @@ class Answer:
         else:
             self.keep_alive = False
             fields = b""
-        if not self.keep_alive:
-            return fields + b"connection: close\r\n\r\n"
-        return fields + (b"\r\n" if self.http11 else b"connection: keep-alive\r\n\r\n")
+        if self.keep_alive and self.http11:
+            return fields + b"\r\n"
+        return fields + (b"connection: keep-alive\r\n\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
 
     def data(self, pieces: list[bytes], done: bool) -> None:
         """Pass on what one read brought."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import httptools
 from uvicorn.config import Config
@@ -20,9 +20,21 @@ from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.relay import Relay
 from infera_cli.protocol.headers import RequestHead
+from infera_cli.protocol.repeat import Repeat
 
 _LINGER_SECONDS = 5.0
+_UNLIKE_ENOUGH = 8
+"""A client whose heads differ this often in a row is taken at its word: its heads are no longer remembered."""
 _log = logging.getLogger("infera.gateway")
+
+
+class _Said(NamedTuple):
+    """A head that was parsed, and what it meant."""
+
+    heads: Repeat
+    target: bytes
+    head: RequestHead
+    http11: bool
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -32,8 +44,9 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers", "idle_since",
-        "in_head", "length", "parser", "pipeline", "read_bytes", "server_state", "serving", "transport", "url",
+        "between", "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
+        "idle_since", "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "repeat", "server_state",
+        "serving", "transport", "unlike", "url",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +59,10 @@ class ClientConnection(HttpToolsProtocol):
         self.head = RequestHead([])
         self.length: bytes | None = None
         self.in_head = False
+        self.between = True  # no part of a message was read since the last whole one
+        self.messages = 0    # begun in this read
+        self.repeat: _Said | None = None
+        self.unlike = 0      # requests in a row that were no repeat
         self.read_bytes = 0
         self.idle_since: float | None = None
         self.head_since: float | None = None
@@ -75,6 +92,13 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.discarding_since is not None:
             return
+        if self.between:
+            if self.repeat is not None:
+                body = self.repeat.heads.body_of(data)
+                if body is not None:
+                    self._take_repeat(self.repeat, body)
+                    return
+            self.messages = 0
         self.read_bytes = len(data)
         try:
             self.parser.feed_data(data)
@@ -87,6 +111,8 @@ class ClientConnection(HttpToolsProtocol):
         else:
             if self.in_head:
                 self._wait_for_head()
+            elif self.between and self.messages == 1 and self.unlike < _UNLIKE_ENOUGH:
+                self._remember(data)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -104,6 +130,8 @@ class ClientConnection(HttpToolsProtocol):
         self.headers = []
         self.length = None
         self.in_head = True
+        self.between = False
+        self.messages += 1
         self.idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -140,6 +168,7 @@ class ClientConnection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self.between = True
         if self.discarding_since is not None:
             return
         if isinstance(self.cycle, Relay):
@@ -160,12 +189,35 @@ class ClientConnection(HttpToolsProtocol):
         before = self.cycle
         length = int(self.length) if self.length is not None else 0
         self.cycle = relay = Relay(self.gate, self, target, self.head, length, version == "1.1", keep_alive)
+        self._serve_after(before, relay)
+
+    def _serve_after(self, before: Any, relay: Relay) -> None:
         if before is None or before.response_complete:
             self.serving = relay
             relay.begin()
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cast("Any", relay), self.app))
+
+    # ── the same head again ──────────────────────────────────────────────────────────────────────────
+    def _remember(self, data: bytes) -> None:
+        """`data` was one whole request: should the next one begin with the same head, it need not be parsed."""
+        self.unlike += 1
+        relay = self.cycle
+        self.repeat = None
+        if isinstance(relay, Relay) and self.length is not None and relay.asked_to_keep_alive:
+            heads = Repeat.of(data[: len(data) - relay.length])
+            if heads is not None:
+                self.repeat = _Said(heads, relay.target, relay.head, relay.answer.http11)
+
+    def _take_repeat(self, said: _Said, body: bytes) -> None:
+        self.unlike = 0
+        self.idle_since = None
+        before = self.cycle
+        self.cycle = relay = Relay(self.gate, self, said.target, said.head, len(body), said.http11, True)
+        relay.body = body
+        relay.complete = True
+        self._serve_after(before, relay)
 
     def _to_app(self) -> None:
         """Hand the request to uvicorn as if it had parsed the head itself."""

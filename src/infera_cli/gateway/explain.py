@@ -7,6 +7,7 @@ from infera_cli.gateway.access import RawHeaders
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.endpoints.parts import Explanation
 from infera_cli.gateway.identity import identify
+from infera_cli.protocol.headers import RequestHead
 from infera_cli.routing.types import Ask, Candidate, Decision
 
 _MINTED = "0" * 32
@@ -21,7 +22,7 @@ class Explainer:
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
-        model, _session, pin = identify(dict(headers), body, bytes)
+        model, _session, pin = identify(RequestHead(list(headers)), body, bytes)
         ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None)
         decision: Decision | None = None
         error: str | None = None

@@ -56,6 +56,8 @@ class Gate:
         self.options = options
         self.clock = clock
         self.random_bytes = random.Random().randbytes  # noqa: S311 - ids, not secrets
+        self._guarded = not access.is_blind
+        self._most = options.limits.in_flight
         self.inside: set[Relay] = set()
         self.connections: set[Idle] = set()
         self.rejected = 0
@@ -66,13 +68,12 @@ class Gate:
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────
     def enter(self, relay: Relay) -> None:
         """Let a request in. Raises TooManyRequests, Unauthorized."""
-        access = self.access
-        if not access.is_blind:
-            verdict = access.client(relay.head.headers)
+        if self._guarded:
+            verdict = self.access.client(relay.head.headers)
             relay.strip = verdict.strip
             if not verdict.allowed:
-                access.require_client(relay.head.headers)
-        if len(self.inside) >= self.options.limits.in_flight:
+                self.access.require_client(relay.head.headers)
+        if len(self.inside) >= self._most:
             self.rejected += 1
             raise TooManyRequests(
                 f"The router holds {len(self.inside)} requests already (--max-inflight); try again shortly.",

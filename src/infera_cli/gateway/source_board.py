@@ -17,7 +17,7 @@ class SourceBoard:
 
     def __init__(self, bus: Bus, sources: Sequence[str] = ()) -> None:
         self._stale = dict.fromkeys(sources, False)
-        bus.subscribe(self._hear)
+        bus.subscribe(self._hear, Reloaded)
 
     def __call__(self) -> Sequence[SourceState]:
         """All states now."""

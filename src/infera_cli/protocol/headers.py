@@ -58,11 +58,11 @@ SESSION_HEADERS = {
 _CLAUDE_AGENT = b"x-claude-code-agent-id"
 
 
-def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, bytes] | None:
+def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, str | None] | None:
     """(kind, value) of the first session header in the order of rulings 10, None when there is none.
 
-    The value is not checked yet: an unsound `X-Session-Id` hides a body id, it does not fall through to it
-    (replica-router §1.10). An empty header counts as absent.
+    The value is None where it is unsound: that gives a fresh id, and hides one in the body (replica-router §1.10).
+    An empty header counts as absent.
     """
     if SESSION_HEADERS.keys().isdisjoint(known):
         return None
@@ -71,8 +71,14 @@ def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, bytes] | No
         if value:
             if kind == "claude-code" and known.get(_CLAUDE_AGENT):
                 value = value + b":" + known[_CLAUDE_AGENT]
-            return kind, value
+            return kind, value.decode("ascii") if is_sound_id(value) else None
     return None
+
+
+def _request_id(known: Mapping[bytes, bytes]) -> str | None:
+    """The client's own id of the request, where it is sound."""
+    given = known.get(b"x-request-id") or known.get(b"x-infera-request-id")
+    return given.decode("ascii") if given and is_sound_id(given) else None
 
 
 # ── heads on the wire ────────────────────────────────────────────────────────────────────────────────
@@ -114,14 +120,17 @@ class RequestHead:
     anew, which is why the length, the part that changes, is kept apart.
     """
 
-    __slots__ = ("_ambiguity", "fields", "headers", "passed_on")
+    __slots__ = ("_ambiguity", "fields", "headers", "is_form", "passed_on", "request_id", "session")
 
     def __init__(self, headers: Headers) -> None:
         self.headers = headers
-        self.fields = dict(headers)
-        self._ambiguity = _ambiguity(headers, self.fields)
-        session = self.fields.get(b"x-session-id")
-        unsound = frozenset({b"x-session-id"}) if session and not is_sound_id(session) else frozenset()
+        self.fields = fields = dict(headers)
+        self.session = session_from_headers(fields)
+        self.request_id = _request_id(fields)
+        self.is_form = fields.get(b"content-type", b"").startswith(b"multipart/")
+        self._ambiguity = _ambiguity(headers, fields)
+        given = fields.get(b"x-session-id")
+        unsound = frozenset({b"x-session-id"}) if given and not is_sound_id(given) else frozenset()
         self.passed_on = self.without(unsound)
 
     def without(self, names: frozenset[bytes]) -> bytes:

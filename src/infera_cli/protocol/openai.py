@@ -53,8 +53,11 @@ def peek(body: bytes | bytearray) -> Peek:
         members = _decode(body)
     except _NEEDS_MORE_THAN_BYTES:
         return NOTHING
-    model = members.model if isinstance(members.model, str) else None
-    return Peek(model, _session(members))
+    model = members.model
+    named = None
+    if members.session_id is not None or members.prompt_cache_key is not None or members.metadata is not None:
+        named = _session(members)
+    return Peek(model if type(model) is str else None, named)
 
 
 def _session(members: _Members) -> tuple[str, str] | None:

@@ -32,7 +32,7 @@ class EventLog:
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._quiet: dict[tuple[str, str], tuple[float, int]] = {}
-        bus.subscribe(self._hear)
+        bus.subscribe(self._hear, WorkerFault, WorkerChanged, Reloaded)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, WorkerFault):

@@ -63,7 +63,7 @@ class Metrics:
         self._process = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._process)
-        bus.subscribe(self._hear)
+        bus.subscribe(self._hear, WorkerFault, WorkerChanged, Reloaded)
 
     # ── counting ─────────────────────────────────────────────────────────────────────────────────────
     def add(self, batch: Batch) -> None:

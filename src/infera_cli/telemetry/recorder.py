@@ -25,7 +25,7 @@ class Recorder:
     def __init__(self, bus: Bus, consumers: Sequence[Consumer] = ()) -> None:
         self._pending: list[RequestDone] = []
         self._consumers = list(consumers)
-        bus.subscribe(self._take)
+        bus.subscribe(self._take, RequestDone)
 
     def _take(self, event: Event) -> None:
         if type(event) is RequestDone:

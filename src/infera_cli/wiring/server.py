@@ -97,8 +97,8 @@ class Server:
             interval=settings.health_interval,
             timeout=probe_timeout(settings.connect_timeout),
         )
-        self.bus.subscribe(self._hear)
-        self.bus.subscribe(self.prober.on_event)
+        self.bus.subscribe(self._hear, WorkerChanged)
+        self.bus.subscribe(self.prober.on_event, WorkerChanged)
 
     def _make_telemetry(self) -> None:
         self.recorder = Recorder(self.bus)

@@ -29,7 +29,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._status = 0
+        self._status = 200
         self._body = bytearray()
 
     def on_head(self, _connection: Connection, status: int, _head: AnswerHead) -> None:
@@ -44,6 +44,9 @@ class _Collector:
             self.reply.set_exception(ConnectionError(f"the answer is over {MAX_REPLY} bytes"))
         elif done:
             self.reply.set_result(Reply(self._status, bytes(self._body)))
+
+    def on_whole(self, _head: AnswerHead, body: bytes) -> None:
+        self.on_data([body], True)
 
     def on_broken(self, _connection: Connection, detail: str) -> None:
         if not self.reply.done():

@@ -27,6 +27,9 @@ class Receiver(Protocol):
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought after (or with) the head: body pieces, and whether the answer ended with them."""
 
+    def on_whole(self, head: AnswerHead, body: bytes) -> None:
+        """A 200 that is all here, instead of `on_head` and `on_data`."""
+
     def on_broken(self, connection: Connection, detail: str) -> None:
         """The connection ended or spoke nonsense before the answer was complete."""
 
@@ -122,22 +125,17 @@ class Connection(asyncio.Protocol):
             pieces, self._pieces = self._pieces, []
             self._fresh_head = False
             if self._done:
-                if first and self.framing == LENGTH and self._keep_alive and self._status == 200:
+                if first and self._status == 200 and self.framing == LENGTH and self._keep_alive and not self._head.streamed:
                     self.pool.remember(data[: len(data) - self.content_length], self._head)
                 self._finish()
             receiver.on_data(pieces, self._done)
 
     def _take_repeat(self, receiver: Receiver, said: Said, body: bytes) -> None:
         """The whole answer in one read, with a head that was parsed before."""
-        self.framing = LENGTH
-        self.content_length = len(body)
-        self._status = 200
-        self._done = self._keep_alive = True
         self.pool.unlike = 0
-        receiver.on_head(self, 200, said.head)
-        if self._receiver is receiver:
-            self._finish()
-            receiver.on_data([body], True)
+        self._done = self._keep_alive = True
+        self._finish()
+        receiver.on_whole(said.head, body)
 
     def _nonsense(self, receiver: Receiver, error: Exception) -> None:
         self._receiver = None
