@@ -139,3 +139,16 @@ async def test_r074_leaving_at_every_moment_never_counts_below_zero(pair: Setup)
     await watching
     assert min(lows) >= 0
     assert await pair.server.outstanding() == 0
+
+
+async def test_a_client_that_leaves_with_requests_in_the_pipeline_frees_its_worker(solo: Setup) -> None:
+    """The request that is being answered hears of it, though later ones were read behind it; those are not sent."""
+    solo.u1.always(NO_HEAD)
+    client = await raw.Client.connect(solo.url)
+    await client.send(raw.request("POST", raw.CHAT, b"{}") * 3)
+    seen = await solo.u1.called()
+    await client.close()
+    async with asyncio.timeout(1):
+        await seen.connection.gone.wait()
+    await solo.server.settled(within=1)
+    assert len(solo.u1.calls) == 1

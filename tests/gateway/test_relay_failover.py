@@ -271,7 +271,7 @@ async def test_r107_a_worker_key_is_sent_in_probes_and_requests(serve: Serve, tm
 
 
 async def test_r110_a_request_moves_when_its_worker_leaves_the_fleet(serve: Serve) -> None:
-    """Unanswered requests on a removed worker go to another; a stream that delivers is left to finish."""
+    """Unanswered requests on a worker whose registration is gone move; a stream that delivers may finish."""
     setup = await serve(2)
     session = await setup.pin(setup.u1)
     release = asyncio.Event()
@@ -285,8 +285,7 @@ async def test_r110_a_request_moves_when_its_worker_leaves_the_fleet(serve: Serv
         await client.post(body={"stream": True}, headers=session)
         await client.head()
         assert await anext(client.body())
-        setup.server.write([setup.u2])
-        await setup.server.reload()
+        setup.server.lose("u1")
         async with asyncio.timeout(5):
             assert (await unary_one).get("x-infera-worker") == "u2"
             assert (await silent).get("x-infera-worker") == "u2"

@@ -90,6 +90,15 @@ async def test_r017_hop_by_hop_headers_end_here(solo: Setup) -> None:
     assert head.all("connection") in ([], ["keep-alive"])
 
 
+async def test_r017_every_connection_line_counts(solo: Setup) -> None:
+    """Headers named in any of several Connection lines are dropped, in both directions."""
+    lines = [("Connection", "X-Hop"), ("X-Hop", "1"), ("Connection", "keep-alive"), ("X-Keep", "yes")]
+    solo.u1.always(answer(200, b"{}", [*JSON, *lines]))
+    response = await raw.post(solo.url, headers=lines)
+    assert response.get("x-keep") == solo.u1.calls[0].get("x-keep") == "yes"
+    assert response.all("x-hop") + solo.u1.calls[0].head.all("x-hop") == []
+
+
 async def test_r017_hop_by_hop_headers_of_an_answer_end_here(solo: Setup) -> None:
     """The same set is dropped on the way down."""
     fields = [*JSON, ("Connection", "keep-alive, X-Hop"), ("X-Hop", "1"), ("Keep-Alive", "timeout=5"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
-from tests.support.replies import DONE, JSON, SSE, chunk, chunked, error, event, head, sse, word, words
+from tests.support.replies import DONE, JSON, LAST, SSE, chunk, chunked, error, event, head, sse, word, words
 from tests.support.stub import Step
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -244,6 +244,17 @@ async def test_a_silent_stream_is_kept_alive_with_comments(serve: Serve) -> None
     without = b"\n\n".join(b for b in response.body.split(b"\n\n") if not b.startswith(b":"))
     assert without == b"".join(pieces)
     assert response.body.count(b"\n\n") > len(pieces)
+
+
+async def test_a_stream_that_is_silent_from_its_head_on_is_kept_alive_too(serve: Serve) -> None:
+    """The comment follows the answer's head, it does not come before it."""
+    setup = await serve(1, "--stream-keepalive", "0.2")
+    pieces = words(1)
+    setup.u1.always([head(200, [*SSE, ("Transfer-Encoding", "chunked")]), 0.7, *(chunk(one) for one in pieces), LAST])
+    response = await raw.post(setup.url, body=STREAM)
+    assert response.whole
+    assert response.body.startswith(b":")
+    assert response.body.endswith(b"".join(pieces))
 
 
 async def test_c17_no_traceback_and_no_internals_reach_the_client(solo: Setup) -> None:

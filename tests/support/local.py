@@ -57,6 +57,13 @@ class LocalServer(Running):
         """What SIGHUP does."""
         self._server.reload(self._server.into)
 
+    def lose(self, name: str) -> None:
+        """The registration of a worker is revoked, as when its lease ends."""
+        member = self._server.registry.member(name)
+        assert member is not None
+        self._server.registry.remove(name)
+        self._server.gate.worker_left(member.worker)
+
     async def stop(self) -> None:
         """End at once, open requests included."""
         assert self._task is not None
