@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 Command = Callable[[Path, int, Sequence[int]], list[str]]
 
 
-class NotAvailable(Exception):  # noqa: N818 - it says what is the case
+class NotAvailable(Exception):
     """This contender cannot be measured here; the message says why."""
 
 
