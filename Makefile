@@ -28,7 +28,7 @@ VLLM_PYTHON ?= $(VLLM_ENV)/bin/python
 VLLM_TORCH_INDEX ?=
 PEERS_ENV ?= $(CACHE)/bench-peers
 
-.PHONY: help demo test lint e2e bench fuzz docs clean
+.PHONY: help demo test lint e2e bench fuzz docs completions clean
 
 help:  ## show this list
 	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
