@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -37,6 +38,7 @@ def main() -> int:
     plan = QUICK if chosen.quick else FULL
     partial = bool(chosen.quick or chosen.only)
     out = chosen.out or (None if partial else RESULTS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing started here outlives us
     router_core, load_core = machine.two_cores()
     machine.raise_file_limit()
     contenders = [contender for contender in ALL if contender.name.startswith(tuple(chosen.routers))]
