@@ -43,8 +43,20 @@ class AddressInUse(InferaError):
     """The listening socket cannot be bound: exit 1."""
 
 
+class StateLocked(InferaError):
+    """Another owner holds the state file: exit 1 for the server, 8 for `infera fleet`."""
+
+
 class ServerUnreachable(InferaError):
     """A command could not reach the server it wanted to talk to: exit 1."""
+
+
+class DiscoveryError(InferaError):
+    """The registry of workers could not be read or written: exit 1."""
+
+
+class DiscoveryRefused(DiscoveryError):
+    """The registry answered, and waiting will not change its mind: wrong credentials, no permission."""
 
 
 # ── the client's fault ───────────────────────────────────────────────────────────────────────────────
@@ -146,6 +158,22 @@ class UpstreamTimeout(FleetError):
 
 class BrokenStream(FleetError):
     """A worker died in mid-answer."""
+
+
+class LaunchFailed(FleetError):
+    """A replica could not be started, or ended before it was ready."""
+
+
+class HostUnreachable(FleetError):
+    """A machine does not answer: nothing is known of what runs there. `infera fleet` exits 6."""
+
+    exit_code = 6
+
+
+class HostRefused(FleetError):
+    """A machine answers and does not let us in, or is not who it should be. `infera fleet` exits 7."""
+
+    exit_code = 7
 
 
 # ── our own fault ────────────────────────────────────────────────────────────────────────────────────
