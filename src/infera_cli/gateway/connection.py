@@ -23,6 +23,8 @@ from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.repeat import Repeat
 
 _LINGER_SECONDS = 5.0
+_PIPELINE = 8
+"""With more requests waiting than this nothing more is read; until then it is, so that a client's leaving is seen."""
 _UNLIKE_ENOUGH = 8
 """A client whose heads differ this often in a row is taken at its word: its heads are no longer remembered."""
 _log = logging.getLogger("infera.gateway")
@@ -196,7 +198,8 @@ class ClientConnection(HttpToolsProtocol):
             self.serving = relay
             relay.begin()
         else:
-            self.flow.pause_reading()
+            if len(self.pipeline) >= _PIPELINE:
+                self.flow.pause_reading()
             self.pipeline.appendleft((cast("Any", relay), self.app))
 
     # ── the same head again ──────────────────────────────────────────────────────────────────────────
