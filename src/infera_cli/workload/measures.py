@@ -18,7 +18,7 @@ from infera_cli.workload.figures import Attainment, Counts, Figures, Rates, Shar
 from infera_cli.workload.sample import NOT_SENT, Sample
 
 POINTS = 2000   # at most so many requests are kept as points for a plot
-BATCHES = 200   # time-ordered means, for confidence intervals
+BATCHES = 50   # time-ordered means, for confidence intervals
 ADJUSTED = ("ttft", "e2el")
 
 

@@ -31,9 +31,9 @@ class EventDecoder:
 
     def flush(self) -> list[Event]:
         """The event left open at the end of the stream, if any."""
-        lines = b"".join(self._partial).rstrip(b"\r").split(b"\n")
+        rest = b"".join(self._partial).replace(b"\r", b"\n")
         self._partial = []
-        return self._take([*lines, b""])
+        return self._take([*rest.split(b"\n"), b""])
 
     @staticmethod
     def _one_line_end(text: bytes) -> bytes:

@@ -1,0 +1,113 @@
+"""Comparisons with confidence, and the search for the most load."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from infera_cli.errors import ConfigError
+from infera_cli.workload import text
+from infera_cli.workload.comparison import Row, compare, spread
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.goodput import parse
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.search import Search, wilson
+from tests.workload.samples import sample
+
+
+def run(seed: int, scale: float = 1.0, requests: int = 800) -> Figures:
+    dice = Random(seed)
+    ttfts = [scale * dice.lognormvariate(-2, 0.5) for _ in range(requests)]
+    return Tally().update(sample(n * 0.1, ttft, (0.02,)) for n, ttft in enumerate(ttfts)).figures()
+
+
+def rows(a: list[Figures], b: list[Figures]) -> dict[tuple[str, str], Row]:
+    return {(row.metric, row.statistic): row for row in compare(a, b, text.dice(1))}
+
+
+def test_a_real_change_is_called_one() -> None:
+    """15 % more TTFT is worse, 15 % less is better, and the interval holds the truth."""
+    slower = rows([run(1)], [run(2, 1.15)])["ttft", "mean"]
+    assert slower.verdict == "worse"
+    assert slower.low is not None
+    assert slower.high is not None
+    assert slower.low < 0.15 < slower.high
+    assert rows([run(1)], [run(2, 0.85)])["ttft", "p50"].verdict == "better"
+
+
+def test_noise_is_not_called_a_change() -> None:
+    """Two runs of the same thing differ clearly in few of many comparisons."""
+    verdicts = [rows([run(2 * n)], [run(2 * n + 1)])["ttft", "mean"].verdict for n in range(6)]
+    assert verdicts.count("no clear difference") >= 5
+
+
+def test_a_comparison_follows_from_its_seed() -> None:
+    """The same files and seed give the same intervals."""
+    assert rows([run(1)], [run(2)]) == rows([run(1)], [run(2)])
+
+
+def test_rates_need_repetitions_for_an_interval() -> None:
+    """A single run has no spread of its throughput; three have."""
+    assert rows([run(1)], [run(2)])["overall_requests", "rate"].verdict == "repeat for an interval"
+    repeated = rows([run(n) for n in range(3)], [run(n + 9, requests=500) for n in range(3)])
+    assert repeated["overall_requests", "rate"].low is not None
+
+
+def test_the_spread_between_repetitions_widens_the_interval() -> None:
+    """Repetitions that disagree make a difference unclear that single runs would call."""
+    a = [run(1, 0.7), run(2, 1.0), run(3, 1.3)]
+    b = [run(4, 0.8), run(5, 1.1), run(6, 1.4)]
+    assert rows(a, b)["ttft", "mean"].verdict == "no clear difference"
+
+
+def test_spread_of_repetitions_is_students_interval() -> None:
+    """1, 2, 3 is 2 ± 4.303 / √3; one value has none."""
+    found = spread([1, 2, 3])
+    assert found.mean == 2
+    assert found.half_width == pytest.approx(4.303 / 3**0.5)
+    assert spread([5]).half_width is None
+
+
+@pytest.mark.parametrize("words", ["ttft", "ttft:", "ttft:0", "ttft:-1", "itl:5", ":5", "ttft:nan"])
+def test_bad_limits_are_refused(words: str) -> None:
+    """A limit is a known name and a positive number of milliseconds."""
+    with pytest.raises(ConfigError):
+        parse([words])
+
+
+def test_wilson_intervals_are_known_values() -> None:
+    """8 of 10 is 0.490 to 0.943; nothing observed says nothing."""
+    assert wilson(8, 10) == pytest.approx((0.490, 0.943), abs=0.001)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 13, 37, 100])
+def test_the_search_closes_in_on_the_limit(limit: int) -> None:
+    """Levels up to the limit pass and those above fail: the interval found holds it, within a tenth."""
+    search = Search(0.95)
+    while (level := search.next_level) is not None:
+        search.tell(1000 if level <= limit else 0, 1000)
+    assert search.high is not None
+    assert search.low <= limit < search.high
+    assert search.high - search.low <= max(1, 0.1 * search.low + 0.5)
+
+
+def test_an_undecided_level_is_probed_again() -> None:
+    """Evidence that straddles the target is added to, at most three times, then the share decides."""
+    search = Search(0.9)
+    assert [search.tell(9, 10) for _ in range(3)] == ["again", "again", "pass"]
+    assert search.evidence[1].judged == 30
+
+
+def test_a_search_ends_when_nothing_passes_or_nothing_fails() -> None:
+    """A first level that fails ends it; without a failure the ceiling does."""
+    hopeless = Search(0.95)
+    hopeless.tell(0, 100)
+    assert (hopeless.next_level, hopeless.low, hopeless.high) == (None, 0, 1)
+    easy = Search(0.5, ceiling=4)
+    while easy.next_level is not None:
+        easy.tell(100, 100)
+    assert (easy.low, easy.high) == (4, None)
+    with pytest.raises(ValueError, match="over"):
+        easy.tell(1, 1)
