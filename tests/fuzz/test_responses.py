@@ -1,7 +1,7 @@
 """Answers against h11 as oracle: the client gets exactly what h11 reads, or a visibly broken answer (rulings 32).
 
 Cases: every split point of small answers; every truncation of them; 1,200 generated sound answers and 3,000 mutated
-ones with random splits (new ones for INFERA_FUZZ_SECONDS in `make fuzz`). Corpus: `tests.fuzz.corpus` (`response`,
+ones with random splits (`make fuzz`: new ones for INFERA_FUZZ_SECONDS). Corpus: `tests.fuzz.corpus` (`response`,
 `mutate`), GARBAGE. Oracle: `h11.Connection(CLIENT)` on the worker's bytes, and on what the client received.
 """
 
@@ -11,13 +11,13 @@ import re
 
 import pytest
 
-from tests.fuzz.budget import cuts, dice
+from tests.fuzz.budget import LENGTHS, cuts, dice
 from tests.fuzz.corpus import mutate, response
 from tests.fuzz.wire import Pair, Parsed, World, as_response, feed, settle
 
 ASK = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
-OURS = {b"x-request-id", b"x-infera-request-id", b"x-session-id", b"x-infera-worker", b"server-timing", b"cache-control",
-        b"x-accel-buffering"}
+OURS = {b"x-request-id", b"x-infera-request-id", b"x-session-id", b"x-infera-worker", b"server-timing",
+        b"cache-control", b"x-accel-buffering"}
 DROPPED = OURS | {b"content-length", b"transfer-encoding", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade",
                   b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"trailers", b"x-hop"}
 
@@ -79,7 +79,7 @@ def judge(data: bytes, received: bytes, over: bool, *, ended: bool, exact: bool)
 
 
 SMALL = [
-    (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 7\r\n\r\n{\"a\":1}", False),
+    (b"HTTP/1.1 200 OK\r\nX-A: b\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 7\r\n\r\n{\"a\":1}", False),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n4\r\ndefg\r\n0\r\nX-Sum: 1\r\n\r\n", False),
     (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nuntil the end", True),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 No\r\nContent-Length: 2\r\n\r\nno", False),
@@ -112,10 +112,11 @@ async def test_every_truncation_of_an_answer(data: bytes, ended: bool) -> None:
         assert over or got.whole, size
 
 
-async def test_sound_answers_reach_the_client_exactly() -> None:
+@pytest.mark.parametrize("seconds", LENGTHS)
+async def test_sound_answers_reach_the_client_exactly(seconds: float) -> None:
     """Status, headers with order and repeats, and body are h11's reading of the worker's bytes."""
     world = World()
-    for rng in dice(1200, "sound answers"):
+    for rng in dice(1200, "sound answers", seconds):
         data, ended = response(rng)
         places = cuts(rng, len(data))
         received, over = await relay(world, data, places, ended=ended)
@@ -125,10 +126,11 @@ async def test_sound_answers_reach_the_client_exactly() -> None:
             raise AssertionError(f"{wrong}\n{data!r}\n{places}\n{received!r}") from wrong
 
 
-async def test_mutated_answers_are_exact_or_visibly_broken() -> None:
+@pytest.mark.parametrize("seconds", LENGTHS)
+async def test_mutated_answers_are_exact_or_visibly_broken(seconds: float) -> None:
     """A client never takes for whole and true what h11 reads otherwise from the worker."""
     world = World()
-    for rng in dice(3000, "mutated answers"):
+    for rng in dice(3000, "mutated answers", seconds):
         data = mutate(rng, response(rng)[0])
         places = cuts(rng, len(data))
         received, over = await relay(world, data, places, ended=True)
@@ -138,19 +140,34 @@ async def test_mutated_answers_are_exact_or_visibly_broken() -> None:
             raise AssertionError(f"{wrong}\n{data!r}\n{places}\n{received!r}") from wrong
 
 
-GARBAGE = [b"", b"\r\n", b"hello\r\n\r\n", b"\0" * 100, b"HTTP/1.1", b"HTTP/1.1 200", b"HTTP/1.1 0 x\r\n\r\n",
-           b"HTTP/1.1 004 x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n",
-           b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-           b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-           b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nxx", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
-           b"HTTP/1.1 200 OK\r\nX: 1\r\n folded\r\nContent-Length: 2\r\n\r\nok", b"HTTP/1.1 101 Switching Protocols\r\n\r\nxx",
-           b"HTTP/1.1 100 Continue\r\n\r\n" * 3, b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nX\0: 1\r\nContent-Length: 0\r\n\r\n"]
+GARBAGE: dict[str, bytes] = {
+    "nothing": b"",
+    "an empty line": b"\r\n",
+    "a greeting": b"hello\r\n\r\n",
+    "zeros": b"\0" * 100,
+    "half a status line": b"HTTP/1.1",
+    "a status line without end": b"HTTP/1.1 200",
+    "status 0": b"HTTP/1.1 0 x\r\n\r\n",
+    "status 004 before an answer": b"HTTP/1.1 004 x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "another version": b"HTTP/9.9 200 OK\r\n\r\n",
+    "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "length and chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nxx",
+    "two codings": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "bare line feeds": b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+    "a folded line": b"HTTP/1.1 200 OK\r\nX: 1\r\n folded\r\nContent-Length: 2\r\n\r\nok",
+    "an upgrade": b"HTTP/1.1 101 Switching Protocols\r\n\r\nxx",
+    "only interim answers": b"HTTP/1.1 100 Continue\r\n\r\n" * 3,
+    "a request": b"POST / HTTP/1.1\r\n\r\n",
+    "NUL in a name": b"HTTP/1.1 200 OK\r\nX\0: 1\r\nContent-Length: 0\r\n\r\n",
+}
 
 
-@pytest.mark.parametrize("data", GARBAGE)
-async def test_garbage_is_502(data: bytes) -> None:
+@pytest.mark.parametrize("name", GARBAGE)
+async def test_garbage_is_502(name: str) -> None:
     """What is no answer, or ambiguous, is a whole 502 of ours with an error object."""
-    world = World()
+    world, data = World(), GARBAGE[name]
     for places in ([], list(range(1, len(data)))):
         received, over = await relay(world, data, places, ended=True)
         got = as_response(received, ended=over)
@@ -176,13 +193,18 @@ async def test_an_answer_after_the_answer_is_never_anybodys() -> None:
         await world.reset()
 
 
-async def test_a_worker_connection_is_reused_only_after_a_whole_answer() -> None:
-    """Random pairs of answers on one client connection: each is judged on its own."""
+@pytest.mark.parametrize("seconds", LENGTHS)
+async def test_a_worker_connection_is_reused_only_after_a_whole_answer(seconds: float) -> None:
+    """Answers in a row on one client connection, alike or not: each is judged on its own."""
     world = World()
-    for rng in dice(300, "pairs"):
+    for rng in dice(300, "pairs", seconds):
         client, start = world.client(), 0
-        for _ in range(2):
-            data, ended = response(rng)
+        data, ended = response(rng)
+        for _ in range(rng.randrange(2, 6)):
+            if rng.random() < 0.4:
+                data, ended = response(rng)
+            elif rng.random() < 0.5:
+                data = with_body(data, rng.randbytes(rng.randrange(40)))
             await feed(client, ASK, [])
             worker = next(pipe for pipe in reversed(world.workers) if not pipe.closed)
             await feed(worker, data, cuts(rng, len(data)))
@@ -193,6 +215,14 @@ async def test_a_worker_connection_is_reused_only_after_a_whole_answer() -> None
             start = len(client.written)
         client.close()
         await world.reset()
+
+
+def with_body(data: bytes, body: bytes) -> bytes:
+    """The same answer with another body, if it has a length; else as it is."""
+    head, end, _ = data.partition(b"\r\n\r\n")
+    if data.startswith(b"HTTP/1.1 1") or b"\r\nContent-Length: " not in head:
+        return data
+    return re.sub(rb"(Content-Length: )[0-9]+", rb"\g<1>%d" % len(body), head) + end + body
 
 
 def test_the_oracle_sees_a_cut() -> None:

@@ -165,7 +165,8 @@ class World:
         dispatcher = Dispatcher(self.fleet, policy("session"), slack=8, clock=lambda: 0.0)
         self.gate = Gate(dispatcher, self.upstream, self.bus, Access(), options or RelayOptions(), clock=lambda: 0.0)
         self._class = bound_to(self.gate)
-        self._config = Config(nothing_else, http=self._class, ws="none", lifespan="off", log_config=None, access_log=False)
+        self._config = Config(
+            nothing_else, http=self._class, ws="none", lifespan="off", log_config=None, access_log=False)
         self._config.load()
 
     def client(self) -> Pipe:
