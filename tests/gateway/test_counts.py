@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def inflight(setup: Setup, worker: str | None = None) -> float:
     """The sum of the worker's (or all) in-flight gauges in /metrics."""
     samples = await setup.server.metrics()
-    return sum(v for k, v in samples.items() if "in_flight" in k.replace("inflight", "in_flight")
+    return sum(float(v) for k, v in samples.items() if "in_flight" in k.replace("inflight", "in_flight")
                and "worker" in k and (worker is None or worker in k))
 
 

@@ -132,7 +132,10 @@ async def test_r035_odd_bodies_pass_and_get_sessions_of_their_own(solo: Setup) -
     assert len(set(ids)) == len(ODD)
 
 
-@pytest.mark.parametrize("body", [b'{"session_id":' + b"[" * 200_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])
+NESTED = [b'{"session_id":' + b"[" * 200_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000]
+
+
+@pytest.mark.parametrize("body", NESTED, ids=["in-session-id", "objects", "lists"])
 async def test_b34_absurd_nesting_counts_as_no_id(solo: Setup, body: bytes) -> None:
     """A body nested beyond any parser's patience is forwarded with a fresh session."""
     response = await raw.post(solo.url, body=body)

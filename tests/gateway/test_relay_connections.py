@@ -190,7 +190,8 @@ async def test_r149_descriptors_do_not_leak(serve: Serve) -> None:
     """With at most 256 descriptors, 3,000 requests and probes ten times a second leak none."""
     limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
     setup = await serve(1, "--health-interval", "0.1", wrap=limited, process=True)
-    setup.u1.script = lambda seen: answer(200, b"{}", [*JSON, *([("Connection", "close")] if len(seen.body) % 2 else [])])
+    closing = [*JSON, ("Connection", "close")]
+    setup.u1.script = lambda seen: answer(200, b"{}", closing if len(seen.body) % 2 else JSON)
     await raw.post(setup.url)
     baseline, worst, concurrency = descriptors(setup.server.pid), 0, 10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from time import monotonic
 
 import pytest
@@ -22,11 +23,11 @@ EVERYTHING = ("--access-log", "--log-format", "json", "--stream-keepalive", "30"
 WAYS = ["close", "reset"]
 
 
-async def leave(setup: Setup, reply: Reply, body: dict[str, object], how: str, headers: dict[str, str]) -> float:
+async def leave(setup: Setup, reply: Reply, body: Mapping[str, object], how: str, headers: dict[str, str]) -> float:
     """Send a request, leave when the worker has it, and return how long the worker's socket stayed open."""
     setup.u1.always(reply)
     client = await raw.Client.connect(setup.url)
-    await client.post(body=body, headers=headers)
+    await client.post(body=dict(body), headers=headers)
     seen = await setup.u1.called()
     if reply is ONE_CHUNK:
         await client.head()

@@ -49,7 +49,8 @@ async def test_r073_the_second_choice_of_a_session_is_always_the_same(serve: Ser
     setup = await serve(3, "--health-interval", "60")
     session = await setup.pin(setup.u1)
     release = asyncio.Event()
-    setup.u1.then(*[[release, *unary({})]] * 2)
+    held: Reply = [release, *unary({})]
+    setup.u1.then(held, held)
     waiting = [asyncio.create_task(raw.post(setup.url, headers=session)) for _ in range(2)]
     await setup.u1.called(2)
     followed = [await raw.post(setup.url, headers=session) for _ in range(30)]
@@ -257,7 +258,9 @@ async def test_r107_probes_generate_nothing(serve: Serve) -> None:
     assert (await setup.server.replica("u1"))["ready"]
 
 
-async def test_r107_a_worker_key_is_sent_in_probes_and_requests(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_r107_a_worker_key_is_sent_in_probes_and_requests(
+    serve: Serve, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """--worker-api-key-file opens a worker that needs a key on its probe path too."""
     key = tmp_path_factory.mktemp("key") / "key"
     key.write_text("sk-worker\n")
@@ -315,7 +318,7 @@ async def test_r112_a_drained_worker_gets_no_new_work(serve: Serve) -> None:
     setup.u1.always([release, *unary({})])
     setup.u2.always([release, *unary({})])
     running = asyncio.create_task(raw.post(setup.url))
-    while not (setup.u1.open or setup.u2.open):
+    while not (setup.u1.open or setup.u2.open):  # noqa: ASYNC110 - either of two workers
         await asyncio.sleep(0.01)
     await admin("u1", "drain")
     await admin("u2", "drain")

@@ -118,7 +118,8 @@ async def test_r020_a_worker_sees_its_own_host(solo: Setup) -> None:
 
 async def test_b20_repeated_answer_headers_stay_repeated(solo: Setup) -> None:
     """Every Set-Cookie of a worker reaches the client, in order."""
-    solo.u1.always(answer(200, b"{}", [*JSON, ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("Via", "x"), ("Via", "y")]))
+    repeated = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("Via", "x"), ("Via", "y")]
+    solo.u1.always(answer(200, b"{}", [*JSON, *repeated]))
     response = await raw.post(solo.url)
     assert response.all("set-cookie") == ["a=1", "b=2"]
     assert response.all("via") == ["x", "y"]

@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
 from tests.support.replies import chunked, sse, unary, word, words
-from tests.support.stub import Step
+from tests.support.stub import Reply, Step
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -81,10 +81,13 @@ async def test_a2_every_answer_carries_a_session_errors_included(serve: Serve) -
     assert statuses == [504, 413, 502, 503]
 
 
-async def hold(setup: Setup, session: dict[str, str], count: int, release: asyncio.Event) -> list[asyncio.Task[raw.Response]]:
+async def hold(
+    setup: Setup, session: dict[str, str], count: int, release: asyncio.Event
+) -> list[asyncio.Task[raw.Response]]:
     """Keep `count` requests of a session open on the first worker."""
     before = len(setup.u1.calls)
-    setup.u1.then(*[[release, *unary({})]] * count)
+    waiting: Reply = [release, *unary({})]
+    setup.u1.then(*[waiting] * count)
     tasks = [asyncio.create_task(raw.post(setup.url, headers=session)) for _ in range(count)]
     await setup.u1.called(before + count)
     return tasks
@@ -107,7 +110,8 @@ async def test_r067_slack_is_relative_to_the_least_loaded(serve: Serve) -> None:
     setup = await serve(2, "--affinity-slack", "8")
     ours, theirs = await setup.pin(setup.u1), await setup.pin(setup.u2)
     release = asyncio.Event()
-    setup.u2.then(*[[release, *unary({})]] * 7)
+    waiting: Reply = [release, *unary({})]
+    setup.u2.then(*[waiting] * 7)
     others = [asyncio.create_task(raw.post(setup.url, headers=theirs)) for _ in range(7)]
     await setup.u2.called(7)
     tasks = await hold(setup, ours, 8, release)

@@ -27,7 +27,7 @@ class _Captured(Server):
 
 
 class LocalServer(Running):
-    """`infera serve` with these flags, in this loop. `async with LocalServer(workers, tmp_path, "--flag") as server:`"""
+    """`infera serve` with these flags, in this loop; used like `ServerProcess`."""
 
     def __init__(self, workers: Sequence[StubWorker], folder: Path, *flags: str,
                  env: Mapping[str, str] | None = None, entries: Entries | None = None) -> None:
@@ -46,8 +46,8 @@ class LocalServer(Running):
         waiting.cancel()
         if self._task.done():
             self._task.result()
-        while not self._server.http.started:
-            await asyncio.sleep(0)  # uvicorn has no event for it
+        while not self._server.http.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0)
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
