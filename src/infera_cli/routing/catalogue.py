@@ -6,7 +6,7 @@ Cheap to import, since settings and `--help` read names and sentences from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from infera_cli.errors import UsageError
 from infera_cli.routing.pickers import Dice
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """One policy. With `pins`, a session first follows its pin, within the slack; `choose` does the rest."""
+    """One policy. With `pins`, a session first follows its pin, within the slack; `choose` does the rest.
+
+    `scored` names the kind of scorer that chooses instead, where the caller of `decide` has one: `cost`
+    (routing/scheduler.py) or `tokens` (prompts as block hashes).
+    """
 
     name: str
     summary: str
     choose: Choose
     pins: bool = False
+    scored: Literal["", "cost", "tokens"] = ""
 
 
 _ROWS = (

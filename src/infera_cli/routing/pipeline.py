@@ -8,17 +8,19 @@ from __future__ import annotations
 from infera_cli.errors import NoRoutableWorker
 from infera_cli.routing.catalogue import Policy
 from infera_cli.routing.pickers import Dice
-from infera_cli.routing.types import Affinity, Ask, Candidate, Decision, Pool, View
+from infera_cli.routing.types import Affinity, Ask, Candidate, Decision, Pool, Scorer, View
 
 
 def decide(
-    ask: Ask, view: View, policy: Policy, *, now: float, dice: Dice, slack: float, explain: bool = False
-) -> Decision:
+    ask: Ask, view: View, policy: Policy, *, now: float, dice: Dice, slack: float, explain: bool = False,
+    scorer: Scorer | None = None,
+) -> Decision:  # fmt: skip
     """Who serves `ask`, and what to write down for it.
 
     `slack` is how many more open requests than the least loaded a pinned worker may have and still keep its
     session; 0 switches affinity off: no pin is consulted and none is made (replica-router §1.10; B32).
-    With `explain` the decision carries every candidate. Raises NoRoutableWorker when all were tried already.
+    With `explain` the decision carries every candidate. A `scorer` chooses in place of the policy's own rule,
+    once no pin did. Raises NoRoutableWorker when all were tried already, or the scorer lets nobody have it.
     """
     pool = view.pool.without(ask.tried) if ask.tried else view.pool
     if not pool.workers:
@@ -27,17 +29,23 @@ def decide(
     sticky = policy.pins and slack > 0
     affinity, at = _follow_pin(ask.session, pool, view, now, slack) if sticky else _AFFINITY_OFF
     after: int | None = None
+    word: str = affinity if policy.pins else ""
+    if at >= 0 and scorer is not None and scorer.refuses(ask, pool.workers[at], view.outstanding, now):
+        affinity, at = "overloaded", -1
     if at < 0:
-        at = policy.choose(pool, view.outstanding, turn, dice)
+        if scorer is None:
+            at = policy.choose(pool, view.outstanding, turn, dice)
+        else:
+            at, word = scorer.choose(ask, pool, view.outstanding, turn, now)
         after = (pool.places[at] + 1) % pool.size
     return Decision(
         worker=pool.workers[at],
-        why=f"{policy.name}:{affinity}" if policy.pins else policy.name,
+        why=f"{policy.name}:{word}" if word else policy.name,
         affinity=affinity,
         turn=after,
         pin=sticky and ask.session is not None,
         model=ask.model,
-        candidates=_candidates(ask, pool, view, turn, now) if explain else (),
+        candidates=_candidates(ask, view, turn, now, scorer) if explain else (),
     )
 
 
@@ -61,13 +69,18 @@ def _follow_pin(
     return "overloaded", -1
 
 
-def _candidates(ask: Ask, pool: Pool, view: View, turn: int, now: float) -> tuple[Candidate, ...]:
+def _candidates(
+    ask: Ask, view: View, turn: int, now: float, scorer: Scorer | None
+) -> tuple[Candidate, ...]:
+    pool = view.pool
     pinned = view.pins.find(ask.session, now) if ask.session is not None else None
+    nothing: tuple[str | None, dict[str, float]] = (None, {})
+    scores = scorer.terms(ask, pool, view.outstanding, now) if scorer else [nothing] * len(pool.workers)
     told = []
-    for worker, place in zip(view.pool.workers, view.pool.places, strict=True):
-        terms = {"rotation": float((place - turn) % pool.size)}
+    for worker, place, (refused, parts) in zip(pool.workers, pool.places, scores, strict=True):
+        terms = {"rotation": float((place - turn) % pool.size), **parts}
         if worker.id == pinned:
             terms["pinned"] = 1.0
-        dropped = "already tried" if worker in ask.tried else None
+        dropped = "already tried" if worker in ask.tried else refused
         told.append(Candidate(worker.id, view.outstanding[worker.number], dropped, terms))
     return tuple(told)

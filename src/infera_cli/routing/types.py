@@ -80,12 +80,13 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """What routing needs to know of a request.
 
     `session` is the namespaced session key (rulings 10) or None; `tried` are workers that failed this
-    request.
+    request; `work` is what the policy's scorer reads of the request, made by whoever made the scorer.
     """
 
     model: str | None = None
     session: str | None = None
     tried: tuple[Worker, ...] = ()
+    work: object = None
 
 
 def _reader(numbers: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
@@ -137,6 +138,28 @@ class View(msgspec.Struct, frozen=True, gc=False):
     outstanding: Sequence[int]
     pins: PinTable
     turn: int = 0
+
+
+class Scorer(Protocol):
+    """Weighs more than open requests: costs, known prefixes. Looking changes nothing; `now` is in seconds.
+
+    `turn` is the rotation counter, below `pool.size`. A policy row with `scored` asks the scorer of the view's
+    owner instead of its own `choose`.
+    """
+
+    def choose(
+        self, ask: Ask, pool: Pool, outstanding: Sequence[int], turn: int, now: float
+    ) -> tuple[int, str]:
+        """(index into `pool.workers`, a word for the log, "" for none). Raises NoRoutableWorker when the scorer
+        lets nobody of the pool have it."""
+
+    def refuses(self, ask: Ask, worker: Worker, outstanding: Sequence[int], now: float) -> str | None:
+        """Why `worker` must not have it, even where a session is pinned there; None when it may."""
+
+    def terms(
+        self, ask: Ask, pool: Pool, outstanding: Sequence[int], now: float
+    ) -> Sequence[tuple[str | None, dict[str, float]]]:
+        """For each of `pool.workers`: why the scorer would not have it (None: it would), and its score's parts."""
 
 
 Affinity = Literal["off", "none", "hit", "overloaded", "gone"]
