@@ -1,0 +1,267 @@
+"""The index: one flat map from a chained block hash to the ranks that hold it, as bits of an integer.
+
+A chained hash stands for its whole prefix, so there is no tree; what all workers hold of a prompt is one walk
+over its hashes (design.md §4). Equal sets of ranks share one integer, so the walk compares identities.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from infera_cli.routing.prefix.slot import BLOCK_BYTES, Run, Slot, pack
+
+_FIRST_STEP = 64
+_AT_ONCE = 4096
+"""Blocks that are forgotten within one call; more are forgotten bit by bit by `tidy`."""
+_SETS = 4096
+"""Different sets of ranks that may be remembered before those no longer in use are forgotten."""
+_SLACK = 0.02
+"""How far under its limit the index is brought when it is over."""
+
+
+class Taken(NamedTuple):
+    """What became of an event: blocks that are held now, and whether it waits for its parent or was refused."""
+
+    blocks: int = 0
+    orphan: bool = False
+    refused: bool = False
+
+
+_REFUSED = Taken(refused=True)
+_ORPHAN = Taken(orphan=True)
+
+
+class PrefixIndex:
+    """Who holds which prefix. `max_bytes` bounds all maps together, None: nothing does.
+
+    Times are seconds of the caller's clock. Over the limit, the rank whose blocks were not wanted for longest
+    loses the blocks that came last to it: tails, so that what stays is still a prefix.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.max_bytes = max_bytes
+        self.evicted = 0
+        self.slots: dict[int, Slot] = {}
+        self._holders: dict[int, int] = {}
+        self._sets: dict[int, int] = {}
+        self._sets_most = _SETS
+        self._free: list[int] = []
+        self._numbers = 0
+        self._dead: deque[tuple[int, list[int]]] = deque()
+        self._entries = 0
+
+    def __len__(self) -> int:
+        """Different blocks that somebody holds."""
+        return len(self._holders)
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes of all maps."""
+        return (self._entries + len(self._holders)) * BLOCK_BYTES
+
+    # ── ranks come and go ────────────────────────────────────────────────────────────────────────────
+    def open(self, name: str) -> Slot:
+        """A place for one rank of one worker."""
+        slot = Slot(name, self._number())
+        self.slots[slot.number] = slot
+        return slot
+
+    def close(self, slot: Slot) -> None:
+        """The worker left."""
+        self._bury(slot)
+        del self.slots[slot.number]
+
+    def clear(self, slot: Slot) -> None:
+        """The rank holds nothing, as far as anybody knows."""
+        if not slot.blocks and not slot.pending:
+            slot.orphans.clear()
+            return
+        del self.slots[slot.number]
+        self._bury(slot)
+        slot.number = self._number()
+        slot.bit = 1 << slot.number
+        slot.blocks, slot.copies, slot.orphans, slot.pending = {}, {}, {}, {}
+        self.slots[slot.number] = slot
+
+    def _number(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._numbers += 1
+        return self._numbers - 1
+
+    def _bury(self, slot: Slot) -> None:
+        """Nobody asks for this number any more; its bits are taken out by and by, then it is given out again."""
+        held = [hash_ for hash_ in slot.blocks.values() if isinstance(hash_, int)]
+        held += slot.pending
+        self._entries -= len(slot.blocks)
+        self._dead.append((slot.number, held))
+        self.tidy(_AT_ONCE)
+
+    def tidy(self, budget: int = _AT_ONCE) -> bool:
+        """Forget up to `budget` blocks of ranks that are gone; True while there are more."""
+        while self._dead and budget > 0:
+            number, held = self._dead[0]
+            bit = 1 << number
+            some, held[-budget:] = held[-budget:], []
+            budget -= len(some)
+            for hash_ in some:
+                self._discard(hash_, bit)
+            if not held:
+                self._dead.popleft()
+                self._free.append(number)
+        return bool(self._dead)
+
+    # ── events ───────────────────────────────────────────────────────────────────────────────────────
+    def store(
+        self, slot: Slot, parent: int | None, hashes: Sequence[int], tokens: Sequence[int], block_size: int,
+        *, adapter: str | None = None, salt: str | None = None,
+        extras: Sequence[Sequence[Any] | None] | None = None, group: int | None = None, now: float = 0.0,
+    ) -> Taken:  # fmt: skip
+        """Blocks of one sequence were stored; their hashes are the engine's, the tokens those of all of them.
+
+        Refused are events that do not add up, since what cannot be removed again must not be held.
+        """
+        if not hashes or len(tokens) != len(hashes) * block_size or not slot.takes(group, block_size):
+            return _REFUSED
+        if extras is not None and len(extras) != len(hashes):
+            return _REFUSED
+        try:
+            run = Run(parent, hashes, pack(tokens), adapter=adapter, salt=salt, extras=extras)
+        except struct.error:
+            return _REFUSED
+        slot.used = max(slot.used, now)
+        if parent is not None and parent not in slot.blocks:
+            slot.keep(run)
+            return _ORPHAN
+        taken = Taken(self._enter(slot, run))
+        if self.max_bytes is not None and self.size > self.max_bytes:
+            self._shrink(self.max_bytes)
+        return taken
+
+    def _enter(self, slot: Slot, run: Run) -> int:
+        runs, count = [run], 0
+        while runs:
+            run = runs.pop()
+            before = len(slot.blocks)
+            bit, pending, held = slot.bit, slot.pending, 0
+            for hash_ in slot.link(run):
+                held += 1
+                self._add(hash_, bit)
+                if pending:
+                    pending.pop(hash_, None)
+            self._entries += len(slot.blocks) - before
+            count += held
+            if slot.orphans:
+                runs += slot.adopted(run.hashes)
+        return count
+
+    def remove(self, slot: Slot, hashes: Iterable[int], group: int | None = None) -> int:
+        """Copies of blocks are gone; returns how many of `hashes` were not known."""
+        if group != slot.group:
+            return 0
+        unknown = 0
+        for key in hashes:
+            try:
+                entries = len(slot.blocks)
+                gone = slot.unlink(key)
+                self._entries -= entries - len(slot.blocks)
+            except KeyError:
+                unknown += not (slot.orphans and slot.orphan_removed(key))
+                continue
+            if gone is not None:
+                self._discard(gone, slot.bit)
+        return unknown
+
+    # ── credit ───────────────────────────────────────────────────────────────────────────────────────
+    def promise(self, slot: Slot, hashes: Sequence[int], start: int, until: float) -> None:
+        """A prompt was routed there: its blocks from place `start` on count as held until `until`."""
+        bit, pending, holders = slot.bit, slot.pending, self._holders
+        for hash_ in hashes[start:]:
+            if hash_ in pending or not holders.get(hash_, 0) & bit:
+                self._add(hash_, bit)
+                pending[hash_] = until
+
+    def lapse(self, slot: Slot, hashes: Sequence[int], start: int, now: float) -> int:
+        """Promises among `hashes` whose time has come are void; returns how many."""
+        void = 0
+        if slot.pending:
+            for hash_ in hashes[start:]:
+                if slot.pending.get(hash_, now + 1.0) <= now:
+                    del slot.pending[hash_]
+                    self._discard(hash_, slot.bit)
+                    void += 1
+        return void
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────
+    def depths(self, hashes: Sequence[int], among: int) -> list[tuple[int, int]]:
+        """How far the ranks of `among` (bits) hold `hashes` from the first on: (bits, blocks), shallow first.
+
+        Ranks that hold not even the first are left out.
+        """
+        get, found = self._holders.get, []
+        at, step, count = 0, _FIRST_STEP, len(hashes)
+        while at < count and among:
+            last = -1
+            for place, bits in enumerate(map(get, hashes[at : at + step], repeat(0)), at):
+                if bits is not last:
+                    last = bits
+                    stay = among & bits
+                    if stay != among:
+                        if place:
+                            found.append((among ^ stay, place))
+                        among = stay
+                        if not among:
+                            break
+            at += step
+            step *= 2
+        if among and count:
+            found.append((among, count))
+        return found
+
+    def holds(self, slot: Slot, hash_: int) -> bool:
+        """Whether the rank holds that block, or was promised it."""
+        return bool(self._holders.get(hash_, 0) & slot.bit)
+
+    # ── within ───────────────────────────────────────────────────────────────────────────────────────
+    def _add(self, hash_: int, bit: int) -> None:
+        before = self._holders.get(hash_, 0)
+        after = before | bit
+        if after != before:
+            self._holders[hash_] = self._shared(after)
+
+    def _shared(self, bits: int) -> int:
+        """The one integer of that value that all entries use."""
+        if len(self._sets) > self._sets_most:
+            self._sets = {used: used for used in self._holders.values()}
+            self._sets_most = 2 * len(self._sets) + _SETS
+        return self._sets.setdefault(bits, bits)
+
+    def _discard(self, hash_: int, bit: int) -> None:
+        before = self._holders.get(hash_, 0)
+        after = before & ~bit
+        if after == before:
+            return
+        if after:
+            self._holders[hash_] = self._shared(after)
+        else:
+            del self._holders[hash_]
+
+    def _shrink(self, limit: int) -> None:
+        goal = int(limit * (1 - _SLACK))
+        while self.size > goal:
+            if self._dead:
+                self.tidy()
+                continue
+            slot = min((s for s in self.slots.values() if s.blocks), key=lambda s: s.used, default=None)
+            if slot is None:
+                return
+            while slot.blocks and self.size > goal:
+                gone = slot.pop_tail()
+                self._entries -= 1
+                self.evicted += 1
+                if gone is not None:
+                    self._discard(gone, slot.bit)

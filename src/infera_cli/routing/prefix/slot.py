@@ -1,0 +1,204 @@
+"""One rank's share of the index: from the engine's own hashes to chained ones, copies, orphans, pages.
+
+The engine's hash finds a block's parent and says what is removed; nothing else is believed of it (engines
+§1.8.4). Pages under 16 tokens are joined to units of at least 16 (rulings 16).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from infera_cli.routing.prefix.identity import first_parent, mixed_in, salt_in
+
+SMALLEST_UNIT = 16
+BLOCK_BYTES = 100
+"""What one entry of one map takes: a dict entry at usual load, and its key of 64 bits."""
+ORPHANS_KEPT = 512
+"""Events whose parent is unknown are kept, so many a rank (rulings 17)."""
+
+Part = tuple[int, bytes]
+"""A page within a unit: the chained hash before the unit, and the unit's tokens so far, packed."""
+
+
+def unit_of(block_size: int) -> int:
+    """Tokens that are indexed as one, for pages of `block_size` tokens: the page, or several up to 16 tokens."""
+    return block_size * -(-SMALLEST_UNIT // block_size)
+
+
+class Run:
+    """A stored event as the index takes it. `tokens` are packed, four bytes each."""
+
+    __slots__ = ("adapter", "extras", "hashes", "parent", "salt", "tokens")
+
+    def __init__(
+        self, parent: int | None, hashes: Sequence[int], tokens: bytes, *, adapter: str | None = None,
+        salt: str | None = None, extras: Sequence[Sequence[Any] | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.parent = parent
+        self.hashes = hashes
+        self.tokens = tokens
+        self.adapter = adapter
+        self.salt = salt
+        self.extras = extras
+
+    def cut(self, count: int) -> Run:
+        """Its first `count` blocks."""
+        width = len(self.tokens) // len(self.hashes)
+        return Run(
+            self.parent, self.hashes[:count], self.tokens[: count * width], adapter=self.adapter, salt=self.salt,
+            extras=self.extras[:count] if self.extras is not None else None,
+        )  # fmt: skip
+
+
+class Slot:
+    """What one rank of one worker holds. `bit` stands for it in the index; `unit` is None until it is known."""
+
+    __slots__ = ("bit", "block_size", "blocks", "copies", "group", "name", "number", "orphans", "pending", "used")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.bit = 1 << number
+        self.block_size: int | None = None
+        self.group: int | None = None
+        self.blocks: dict[int, int | Part] = {}
+        """Engine hash → chained hash, in the order of coming; a page that does not end its unit → what is before."""
+        self.copies: dict[int, int] = {}
+        """Engine hash → further copies, where there are any (engines §1.8.5)."""
+        self.orphans: dict[int, list[Run]] = {}
+        self.pending: dict[int, float] = {}
+        """Chained hash → when to give up, for blocks that were promised and not announced yet (rulings 16)."""
+        self.used = 0.0
+
+    @property
+    def unit(self) -> int | None:
+        """Tokens a chained hash stands for."""
+        return None if self.block_size is None else unit_of(self.block_size)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def waiting(self) -> int:
+        """Events whose parent is unknown."""
+        return sum(map(len, self.orphans.values()))
+
+    def takes(self, group: int | None, block_size: int) -> bool:
+        """Whether an event is of the group and page size that is indexed; the first one seen settles both."""
+        if self.block_size is None or not self.blocks:
+            self.block_size, self.group = block_size, group
+        return group == self.group and block_size == self.block_size
+
+    # ── stored ───────────────────────────────────────────────────────────────────────────────────────
+    def link(self, run: Run) -> Iterator[int]:
+        """Enter the run's blocks; yields each chained hash that became held. The parent must be known."""
+        block_size = self.block_size or 1
+        if block_size >= SMALLEST_UNIT:
+            return self._link_blocks(run, 4 * block_size)
+        return self._link_pages(run, 4 * block_size, 4 * unit_of(block_size))
+
+    def _start(self, run: Run) -> int | Part:
+        if run.parent is None:
+            salt = run.salt
+            if salt is None and run.extras is not None:
+                salt = salt_in(run.extras[0], run.adapter)
+            return first_parent(run.adapter, salt)
+        return self.blocks[run.parent]
+
+    def _link_blocks(self, run: Run, width: int) -> Iterator[int]:
+        blocks, tokens, at = self.blocks, run.tokens, 0
+        parent = self._start(run)
+        assert isinstance(parent, int)  # noqa: S101 - whole blocks only in a slot of whole blocks
+        for place, key in enumerate(run.hashes):
+            if run.extras is not None:
+                parent = mixed_in(parent, run.extras[place])
+            parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[at : at + width])
+            at += width
+            if key in blocks:
+                self.copies[key] = self.copies.get(key, 0) + 1
+            else:
+                blocks[key] = parent
+                yield parent
+
+    def _link_pages(self, run: Run, page: int, width: int) -> Iterator[int]:
+        start = self._start(run)
+        before, part = start if isinstance(start, tuple) else (start, b"")
+        for place, key in enumerate(run.hashes):
+            if run.extras is not None:
+                before = mixed_in(before, run.extras[place])
+            part += run.tokens[place * page : (place + 1) * page]
+            whole = len(part) == width
+            if whole:
+                before, part = xxh3_64_intdigest(before.to_bytes(8, "little") + part), b""
+            if key in self.blocks:
+                self.copies[key] = self.copies.get(key, 0) + 1
+                continue
+            self.blocks[key] = before if whole else (before, part)
+            if whole:
+                yield before
+
+    # ── orphans ──────────────────────────────────────────────────────────────────────────────────────
+    def keep(self, run: Run) -> bool:
+        """Hold a run until its parent comes; False when an older one had to go for it."""
+        assert run.parent is not None  # noqa: S101 - a run without a parent is no orphan
+        room = self.waiting < ORPHANS_KEPT
+        if not room:
+            oldest = next(iter(self.orphans))
+            self.orphans[oldest].pop(0)
+            if not self.orphans[oldest]:
+                del self.orphans[oldest]
+        self.orphans.setdefault(run.parent, []).append(run)
+        return room
+
+    def adopted(self, hashes: Sequence[int]) -> list[Run]:
+        """Orphans whose parent is among `hashes`; they are held no longer."""
+        found: list[Run] = []
+        for key in hashes:
+            found += self.orphans.pop(key, ())
+        return found
+
+    def orphan_removed(self, key: int) -> bool:
+        """A block was removed that may be in an orphan: it and what follows there are forgotten."""
+        for parent, runs in self.orphans.items():
+            for place, run in enumerate(runs):
+                if key in run.hashes:
+                    at = run.hashes.index(key)
+                    runs[place : place + 1] = [run.cut(at)] if at else []
+                    if not runs:
+                        del self.orphans[parent]
+                    return True
+        return False
+
+    # ── removed ──────────────────────────────────────────────────────────────────────────────────────
+    def unlink(self, key: int) -> int | None:
+        """One copy of an engine's block is gone: the chained hash that is held no longer, None when none is.
+
+        Raises KeyError for a block that is not known.
+        """
+        more = self.copies.get(key)
+        if more is not None:
+            if more > 1:
+                self.copies[key] = more - 1
+            else:
+                del self.copies[key]
+            return None
+        held = self.blocks.pop(key)
+        return held if isinstance(held, int) else None
+
+    def pop_tail(self) -> int | None:
+        """Forget the block that came last; nothing known can follow it. Returns what is held no longer."""
+        key, held = self.blocks.popitem()
+        self.copies.pop(key, None)
+        return held if isinstance(held, int) else None
+
+
+def pack(tokens: Sequence[int]) -> bytes:
+    """Tokens as four bytes each, little-endian. Raises struct.error for what is no token id."""
+    return struct.pack(f"<{len(tokens)}I", *tokens)
+
+
+Discard = Callable[[int], None]
