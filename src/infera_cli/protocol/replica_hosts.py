@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ FIELDS = (
 )
 EXTRA_FIELDS = ("engine", "command", "address")
 
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?\Z", re.ASCII)
+_MOST_DEVICES = 4096
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LISTS = ("serve_args", "launch_wrapper", "stop_command", "command")
 _TEXTS = ("ssh", "identity_file", "model", "served_model_name", "python", "workdir", "log_dir")
@@ -119,12 +121,24 @@ def check_ssh(host: HostEntry, index: int, file: Place) -> None:
 
 def _devices(entry: Mapping[str, Any], place: Place) -> tuple[int, ...]:
     devices = entry.get("devices")
+    if isinstance(devices, str) and devices:
+        devices = devices.split(",")
     if not isinstance(devices, list) or not devices:
         raise place.refuse(f'"devices" must be a list of at least one device id, not {shown(devices)}')
-    for device in devices:
-        if type(device) is not int or device < 0:
-            raise place.refuse(f'"devices" must hold integers from 0, not {shown(device)}')
-    return tuple(devices)
+    return tuple(device for item in devices for device in _device_ids(item, place))
+
+
+def _device_ids(item: object, place: Place) -> Iterable[int]:
+    """One id, or a range such as "0-7", both ends included."""
+    if type(item) is int and item >= 0:
+        return (item,)
+    found = _RANGE.match(item.strip()) if isinstance(item, str) else None
+    if found is None:
+        raise place.refuse(f'"devices" must hold integers from 0, or ranges like "0-7", not {shown(item)}')
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not first <= last < first + _MOST_DEVICES:
+        raise place.refuse(f'"devices" holds {shown(item)}, which is no range of at most {_MOST_DEVICES} devices')
+    return range(first, last + 1)
 
 
 def _env(entry: Mapping[str, Any], place: Place) -> dict[str, str]:
