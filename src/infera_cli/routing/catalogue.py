@@ -45,6 +45,13 @@ _ROWS = (
     Policy(
         "least-loaded", "The worker with the fewest requests open through this router.", least_loaded.choose
     ),
+    Policy(
+        "kv-aware",
+        "The worker with the least to compute: the prompt's blocks that its KV cache lacks, and what it has to "
+        "do already; needs the engines' KV events and a tokenizer.",
+        least_loaded.choose,
+        scored="tokens",
+    ),
     Policy("random", "Any worker, equally likely.", random_choice.choose),
     Policy("power-of-two", "The less loaded of two workers drawn at random.", power_of_two.choose),
 )

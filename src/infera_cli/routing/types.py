@@ -80,13 +80,19 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """What routing needs to know of a request.
 
     `session` is the namespaced session key (rulings 10) or None; `tried` are workers that failed this
-    request; `work` is what the policy's scorer reads of the request, made by whoever made the scorer.
+    request; `work` is what the policy's scorer reads of the request, made by whoever made the scorer. `only`
+    is the worker id or target key (infera-wire §4.3) that the caller insists on, in mode `direct`.
     """
 
     model: str | None = None
     session: str | None = None
     tried: tuple[Worker, ...] = ()
     work: object = None
+    only: str | None = None
+
+    def after(self, worker: Worker) -> Ask:
+        """The same request again, once `worker` has failed it."""
+        return Ask(self.model, self.session, (*self.tried, worker), self.work, self.only)
 
 
 def _reader(numbers: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:

@@ -178,19 +178,19 @@ class PrefixIndex:
 
     # ── credit ───────────────────────────────────────────────────────────────────────────────────────
     def promise(self, slot: Slot, hashes: Sequence[int], start: int, until: float) -> None:
-        """A prompt was routed there: its blocks from place `start` on count as held until `until`."""
+        """A prompt was routed there: its blocks from place `start` on count as held, `until` it lapses."""
         bit, pending, holders = slot.bit, slot.pending, self._holders
         for hash_ in hashes[start:]:
             if hash_ in pending or not holders.get(hash_, 0) & bit:
                 self._add(hash_, bit)
                 pending[hash_] = until
 
-    def lapse(self, slot: Slot, hashes: Sequence[int], start: int, now: float) -> int:
-        """Promises among `hashes` whose time has come are void; returns how many."""
+    def lapse(self, slot: Slot, hashes: Sequence[int], start: int, until: float) -> int:
+        """Promises among `hashes` that hold no longer than `until` are void; returns how many."""
         void = 0
         if slot.pending:
             for hash_ in hashes[start:]:
-                if slot.pending.get(hash_, now + 1.0) <= now:
+                if slot.pending.get(hash_, until + 1.0) <= until:
                     del slot.pending[hash_]
                     self._discard(hash_, slot.bit)
                     void += 1

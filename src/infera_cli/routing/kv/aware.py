@@ -1,0 +1,159 @@
+"""The cost of infera-wire §4.4: what a target would have to compute for a prompt, and what it has to do already.
+
+    cost(t) = w · (B − hits(t)) + w_mm · (images not held by t) + load(t)
+
+The least (cost, load) wins; full ties go round (rulings 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from infera_cli.routing.kv.targets import Choice, Kind, KvBook, Target
+from infera_cli.routing.pickers import least_in_turn
+from infera_cli.routing.prompt import Prompt
+from infera_cli.routing.types import Ask, Pool, Role, Worker
+
+BLOCKS_PER_IMAGE = 48
+
+
+class KvWeights(NamedTuple):
+    """What a missed block costs against a block of load; by role where prefill and decode differ."""
+
+    overlap: float = 1.0
+    prefill: float | None = None
+    decode: float | None = None
+
+    def of(self, role: Role) -> float:
+        """The base weight of a role."""
+        given = {"prefill": self.prefill, "decode": self.decode}.get(role)
+        return self.overlap if given is None else given
+
+
+class Weighed(NamedTuple):
+    """A target in comparison."""
+
+    cost: float
+    load: float
+    at: int
+    target: Target
+    hits: int
+    chain: Sequence[int]
+
+
+class KvAware:
+    """Weighs pools for prompts over one book; looking changes nothing."""
+
+    def __init__(self, book: KvBook, weights: KvWeights) -> None:
+        self.book = book
+        self._weights = weights
+
+    # ── routing.types.Scorer ─────────────────────────────────────────────────────────────────────────
+    def choose(
+        self, ask: Ask, pool: Pool, outstanding: Sequence[int], turn: int, now: float
+    ) -> tuple[int, str]:
+        """See Scorer; the choice is left with the prompt."""
+        choice = self.weigh(ask, pool, turn)
+        if choice is None:
+            return least_in_turn(pool, outstanding, turn), "load"
+        return choice.at, f"{choice.hits}/{choice.blocks}" if choice.blocks else "load"
+
+    def refuses(self, ask: Ask, worker: Worker, outstanding: Sequence[int], now: float) -> str | None:
+        """See Scorer; nobody is refused."""
+        return None
+
+    def terms(
+        self, ask: Ask, pool: Pool, outstanding: Sequence[int], now: float
+    ) -> Sequence[tuple[str | None, dict[str, float]]]:
+        """See Scorer; of a worker with several ranks, those of the best."""
+        best: dict[int, Weighed] = {}
+        for one in self._weighed(ask, pool, prompt_of(ask)):
+            before = best.get(one.at)
+            if before is None or (one.cost, one.load) < (before.cost, before.load):
+                best[one.at] = one
+        return [(None, self._terms(best[at]) if at in best else {}) for at in range(len(pool.workers))]
+
+    # ── choosing ─────────────────────────────────────────────────────────────────────────────────────
+    def weigh(self, ask: Ask, pool: Pool, turn: int) -> Choice | None:
+        """The best target of the pool; None when none of it is known. The choice is left with the prompt."""
+        prompt = prompt_of(ask)
+        weighed = self._weighed(ask, pool, prompt)
+        if not weighed:
+            return None
+        cost, load = min((one.cost, one.load) for one in weighed)
+        ties = [one for one in weighed if one.cost == cost and one.load == load]
+        best = ties[(turn + self.book.spin) % len(ties)]
+        choice = prompt.choice = Choice(best.at, best.target, best.hits, best.chain, prompt)
+        return choice
+
+    def _terms(self, one: Weighed) -> dict[str, float]:
+        pending = one.target.slot.pending
+        terms = {
+            "blocks": float(len(one.chain)),
+            "hits": float(one.hits),
+            "pending": float(sum(hash_ in pending for hash_ in one.chain[: one.hits])),
+            "load": round(one.load, 3),
+            "cost": round(one.cost, 3),
+        }
+        if one.target.rank is not None:
+            terms["rank"] = float(one.target.rank)
+        return terms
+
+    # ── the formula ──────────────────────────────────────────────────────────────────────────────────
+    def _weighed(self, ask: Ask, pool: Pool, prompt: Prompt) -> list[Weighed]:
+        seats = self.book.seats(pool)
+        if ask.only is not None and "#" in ask.only:
+            seats = [(at, target) for at, target in seats if target.key == ask.only]
+        if not seats:
+            return []
+        base = self._weights.of(pool.workers[0].spec.role) * prompt.factor
+        weight = 0.0 if prompt.images is not None else base
+        groups: dict[Kind, list[tuple[int, Target]]] = {}
+        usual = max((unit for _, unit in prompt.chains), default=0)
+        for seat in seats:
+            groups.setdefault((seat[1].style, seat[1].unit or usual), []).append(seat)
+        in_tokens = len({unit for _, unit in groups}) > 1
+        found: list[Weighed] = []
+        for kind, members in groups.items():
+            found += self._group(members, prompt.chains.get(kind, ()), weight, kind[1] if in_tokens else 1)
+        if prompt.images:
+            found = [self._with_images(one, prompt.images, base * BLOCKS_PER_IMAGE) for one in found]
+        return found
+
+    def _group(
+        self, members: Sequence[tuple[int, Target]], chain: Sequence[int], weight: float, unit: int
+    ) -> list[Weighed]:
+        """Targets that hash alike; one whose page size is unknown is taken to have the largest known. `unit` is what a block counts: 1, or its tokens where sizes differ."""
+        blocks, load_of = len(chain), self.book.load
+        hits = self._hits(members, chain) if weight else {}
+        found = []
+        for at, target in members:
+            held = hits.get(target.slot.number, 0)
+            load = load_of(target)
+            found.append(Weighed((weight * (blocks - held) + load) * unit, load * unit, at, target, held, chain))
+        return found
+
+    def _hits(self, members: Sequence[tuple[int, Target]], chain: Sequence[int]) -> dict[int, int]:
+        """Leading blocks that each slot holds, by its number; slots without any are left out."""
+        among = 0
+        for _, target in members:
+            among |= target.slot.bit
+        hits: dict[int, int] = {}
+        for bits, depth in self.book.index.depths(chain, among):
+            left = bits
+            while left:
+                low = left & -left
+                hits[low.bit_length() - 1] = depth
+                left ^= low
+        return hits
+
+    @staticmethod
+    def _with_images(one: Weighed, images: Sequence[int], weight: float) -> Weighed:
+        missing = sum(image not in one.target.images for image in images)
+        return one._replace(cost=one.cost + weight * missing)
+
+
+def prompt_of(ask: Ask) -> Prompt:
+    """What is known of the request's tokens; nothing where nobody looked."""
+    return ask.work if isinstance(ask.work, Prompt) else Prompt()
