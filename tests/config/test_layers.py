@@ -187,8 +187,8 @@ def test_files_that_are_not_toml_are_refused(tmp_path: Path) -> None:
 
 def test_settings_of_later_versions_in_a_file_are_usage(files: Files) -> None:
     """A documented flag of another version is told apart from a typo."""
-    [path] = files('[serve]\netcd-endpoint = "x"')
-    assert refusal(UsageError, {}, {}, [path]).startswith(f"'etcd-endpoint' in {path} is not in this version")
+    [path] = files('[serve]\nnats-server = "x"')
+    assert refusal(UsageError, {}, {}, [path]).startswith(f"'nats-server' in {path} is not in this version")
 
 
 def test_misspelt_variables_stop_the_program() -> None:

@@ -23,14 +23,15 @@ def test_without_any_source_the_choices_are_named() -> None:
         load_serve({}, {})
     assert fault.value.message == (
         "nobody to route to: name the workers with --replicas FILE or --worker URL, "
+        "find them with --etcd-endpoint HOST:PORT, "
         "start simulated ones with --sim N, or try `infera demo`")
 
 
 def test_variables_of_later_versions_are_refused_in_words() -> None:
     """A variable that would be obeyed elsewhere is not ignored here: exit status 2."""
     with pytest.raises(UsageError) as fault:
-        load_serve({"sim": "1"}, {"INFERA_ETCD_ENDPOINT": "http://etcd:2379"})
-    assert fault.value.message.startswith("INFERA_ETCD_ENDPOINT is not in this version; ")
+        load_serve({"sim": "1"}, {"INFERA_NATS_SERVER": "nats://n:4222"})
+    assert fault.value.message.startswith("INFERA_NATS_SERVER is not in this version; ")
 
 
 @pytest.mark.parametrize("flags", [{"replicas": "r.json"}, {"worker": ["http://a:1"]}, {"sim": "1"}])

@@ -16,6 +16,7 @@ app = verb()
 WARNED = {
     "admin_token": "--admin-token-file or INFERA_ADMIN_TOKEN",
     "api_key": "--api-key-file or INFERA_API_KEY",
+    "etcd_password": "--etcd-password-file or INFERA_ETCD_PASSWORD",
 }
 
 
@@ -28,6 +29,7 @@ def serve(typed: dict[str, Any]) -> int:
     infera serve --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001
     infera serve --replicas replicas.json --port 8000
     infera serve --sim 3
+    infera serve --etcd-endpoint 10.0.0.5:2379
 
     Each setting comes from its flag, else its variable, else [serve] in ./infera.toml, else [serve] in the
     user's config.toml. SIGHUP reads the replica file again, SIGTERM and Ctrl-C stop in order.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from infera_cli.errors import UsageError
 
 LATER: tuple[str, ...] = (
-    "config", "router-tokenizer-path", "discovery-backend",
-    "etcd-endpoint", "etcd-prefix", "k8s-label-selector", "k8s-namespace",
-    "request-transport", "kv-event-transport", "router-backend",
+    "config", "router-tokenizer-path", "k8s-label-selector", "k8s-namespace",
+    "router-backend",
     "nats-server", "nats-req-idle-timeout", "nats-req-max-duration", "nats-req-max-pending",
     "kv-overlap-weight", "kv-prefill-overlap-weight", "kv-decode-overlap-weight", "kv-index-max-bytes",
     "kvd-socket-path", "enable-profiling", "enable-scaling-api", "migration-limit",

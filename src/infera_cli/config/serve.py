@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from infera_cli.config import secrets
+from infera_cli.config.discovery import backend_of, check_discovery
 from infera_cli.config.later import LATER, refuse, variable
 from infera_cli.config.layers import Flags, Loaded, Origin, load
 from infera_cli.config.settings import ServeSettings
@@ -13,6 +15,7 @@ from infera_cli.errors import ConfigError, UsageError
 
 NO_SOURCE = (
     "nobody to route to: name the workers with --replicas FILE or --worker URL, "
+    "find them with --etcd-endpoint HOST:PORT, "
     "start simulated ones with --sim N, or try `infera demo`"
 )
 
@@ -24,17 +27,28 @@ def load_serve(flags: Flags, environ: Mapping[str, str]) -> Loaded[ServeSettings
         raise refuse(unknown, variable(unknown))
     loaded = load(ServeSettings, flags, environ, section="serve")
     settings = loaded.settings
-    if not (settings.replicas or settings.worker or settings.sim):
+    if not (settings.replicas or settings.worker or settings.sim or backend_of(settings)):
         raise UsageError(NO_SOURCE)
     check_together(settings)
-    if settings.sim and not loaded.given("host"):
-        origins = {**loaded.origins, "host": Origin("default", "because of --sim")}
-        return Loaded(replace(settings, host="127.0.0.1"), origins)
-    return loaded
+    return _with_defaults_of_sources(loaded)
+
+
+def _with_defaults_of_sources(loaded: Loaded[ServeSettings]) -> Loaded[ServeSettings]:
+    """Defaults follow the source, discovery first (rulings 4, 21); what somebody set stays."""
+    changed: dict[str, tuple[Any, str]] = {}
+    if loaded.settings.sim:
+        changed["host"] = "127.0.0.1", "because of --sim"
+    if backend_of(loaded.settings):
+        changed["request_timeout"] = 0.0, "because of discovery"
+        changed["idle_timeout"] = 900.0, "because of discovery"
+    free = {name: row for name, row in changed.items() if not loaded.given(name)}
+    origins = {**loaded.origins, **{name: Origin("default", why) for name, (_, why) in free.items()}}
+    return Loaded(replace(loaded.settings, **{name: value for name, (value, _) in free.items()}), origins)
 
 
 def check_together(settings: ServeSettings) -> None:
-    """Raise ConfigError where two settings contradict each other."""
+    """Raise ConfigError, UsageError where settings contradict each other."""
+    check_discovery(settings)
     if bool(settings.ssl_certfile) != bool(settings.ssl_keyfile):
         raise ConfigError("--ssl-certfile and --ssl-keyfile go together: give both or neither")
     if settings.breaker_max_cooldown < settings.breaker_cooldown:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from infera_cli.config import discovery
 from infera_cli.config.catalogue import setting
 from infera_cli.config.kinds import Choice, Integer, Many, Seconds, Size, Switch, Text
 from infera_cli.config.policies import policy_names
@@ -34,6 +35,24 @@ class ServeSettings:
     sim: int = setting(
         0, Integer(), _FLEET,
         "Start N simulated engines on this machine and route to them.")
+
+    discovery_backend: str | None = discovery.discovery_backend()
+    etcd_endpoint: tuple[str, ...] = discovery.etcd_endpoint()
+    etcd_prefix: str = discovery.etcd_prefix()
+    etcd_user: str | None = discovery.etcd_user()
+    etcd_password: str | None = discovery.etcd_password()
+    etcd_password_file: str | None = discovery.etcd_password_file()
+    etcd_ca_file: str | None = discovery.etcd_ca_file()
+    etcd_cert_file: str | None = discovery.etcd_cert_file()
+    etcd_key_file: str | None = discovery.etcd_key_file()
+    lease_time: int = discovery.lease_time(
+        "How long workers are kept that an etcd which lost its data no longer knows.")
+    request_transport: str = setting(
+        "http", Choice(("http",), later=("nats",)), discovery.GROUP,
+        "How requests reach workers.")
+    kv_event_transport: str = setting(
+        "zmq", Choice(("zmq",), later=("nats",)), discovery.GROUP,
+        "How workers tell what their caches hold.")
 
     host: str = setting(
         "0.0.0.0", Text("HOST"), _ADDRESS,
@@ -87,14 +106,14 @@ class ServeSettings:
         5.0, Seconds(), _TIME,
         "Limit for connecting to a worker, and for a probe.")
     request_timeout: float = setting(
-        3600.0, Seconds(), _TIME,
-        "Limit for one request from its head to its last byte.")
+        3600.0, Seconds(zero=True), _TIME,
+        "Limit for one request from its head to its last byte; 0 = none, which is the default with discovery.")
     first_byte_timeout: float = setting(
         0.0, Seconds(zero=True), _TIME,
         "Limit for a worker's first byte; 0 = none.")
     idle_timeout: float = setting(
         0.0, Seconds(zero=True), _TIME,
-        "Limit for silence inside an answer; 0 = none.")
+        "Limit for silence inside an answer; 0 = none; 900 is the default with discovery.")
     stream_keepalive: float = setting(
         0.0, Seconds(zero=True), _TIME,
         "Send an SSE comment after this much silence in a stream; 0 = never.")

@@ -17,6 +17,7 @@ _config = logging.getLogger("infera.config")
 _SENTENCES = {
     "added": "joined the fleet",
     "removed": "left the fleet",
+    "record": "changed its record",
     "ready": "is ready",
     "not_ready": "is not ready",
     "draining": "is draining",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infera_cli.telemetry import names
 from infera_cli.telemetry.page import Page, labels
 from infera_cli.telemetry.series import Histogram, Served
-from infera_cli.telemetry.watched import WatchedPool, WatchedWorker
+from infera_cli.telemetry.watched import WatchedPool, WatchedSource, WatchedWorker
 
 if TYPE_CHECKING:
     from infera_cli.telemetry.metrics import Metrics
@@ -104,10 +104,23 @@ def _router(page: Page, metrics: Metrics) -> None:
     page.family(names.AFFINITY_HITS)
     page.sample("", counters["affinity_hits"])
     _counted(page, names.RELOADS, metrics.reloads)
+    _sources(page, metrics.watched.sources)
     page.family(names.LAG)
     page.histogram("", metrics.lag)
     page.family(names.BUILD)
     page.sample(labels(names.BUILD.labels, (metrics.version,)), 1)
+
+
+def _sources(page: Page, sources: Sequence[WatchedSource]) -> None:
+    columns: list[tuple[names.Family, Callable[[WatchedSource], int]]] = [
+        (names.SOURCE_STALE, lambda source: source.stale),
+        (names.RECORDS_REFUSED, lambda source: source.refused),
+        (names.DISCOVERY_RECONNECTS, lambda source: source.reconnects),
+    ]
+    for family, read in columns:
+        page.family(family)
+        for source in sources:
+            page.sample(labels(family.labels, (source.name,)), int(read(source)))
 
 
 def _connections(page: Page, pools: Sequence[WatchedPool], workers: set[str]) -> None:

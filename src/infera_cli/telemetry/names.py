@@ -110,6 +110,15 @@ AFFINITY_HITS = Family(
 RELOADS = Family(
     "infera_source_reloads_total", "counter", ("result",), "Source files read again: ok, refused."
 )
+SOURCE_STALE = Family(
+    "infera_source_stale", "gauge", ("source",), "1 while the last view of a discovery source serves, for want of news."
+)
+RECORDS_REFUSED = Family(
+    "infera_discovery_records_refused_total", "counter", ("source",), "Records of workers that could not be used."
+)
+DISCOVERY_RECONNECTS = Family(
+    "infera_discovery_reconnects_total", "counter", ("source",), "Times that following a source was begun anew."
+)
 LAG = Family("infera_event_loop_lag_seconds", "histogram", (), "How late the router's timer came.")
 BUILD = Family("infera_build_info", "gauge", ("version",), "1, with the version that runs.")
 
@@ -117,5 +126,5 @@ FAMILIES = (
     DURATION, INFLIGHT, PICKS, ACTIVE, BREAKER_STATE, BREAKER_TRIPS, REQUESTS, SERVED_DURATION, FIRST_TOKEN,
     GAP, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, RETRIES, WORKER_INFLIGHT, WORKER_READY,
     WORKER_DRAINING, WORKER_FAULTS, CONNECTIONS, CONNECTIONS_CREATED, CONNECTIONS_REUSED, STAGES, REJECTED,
-    SESSIONS, AFFINITY_HITS, RELOADS, LAG, BUILD,
+    SESSIONS, AFFINITY_HITS, RELOADS, SOURCE_STALE, RECORDS_REFUSED, DISCOVERY_RECONNECTS, LAG, BUILD,
 )  # fmt: skip

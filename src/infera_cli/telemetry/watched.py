@@ -83,10 +83,29 @@ class WatchedPool(Protocol):
         """Requests sent on a kept-alive connection."""
 
 
+class WatchedSource(Protocol):
+    """A place where workers enrol themselves."""
+
+    @property
+    def name(self) -> str:
+        """Of the source."""
+    @property
+    def stale(self) -> bool:
+        """The last view serves, for want of news."""
+    @property
+    def refused(self) -> int:
+        """Records that could not be used."""
+    @property
+    def reconnects(self) -> int:
+        """Times that following it was begun anew."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The live parts. `inflight` counts requests inside; `pools` lists one pool a worker."""
+    """The live parts. `inflight` counts requests inside; `pools` lists one pool a worker; `sources` are those
+    that workers enrol themselves in."""
 
     fleet: WatchedFleet
     inflight: Callable[[], int]
     pools: Callable[[], Iterable[WatchedPool]]
+    sources: Sequence[WatchedSource] = ()

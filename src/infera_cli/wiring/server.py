@@ -13,11 +13,12 @@ import logging
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
 import uvloop
 
 from infera_cli import __version__
+from infera_cli.config.discovery import backend_of
 from infera_cli.config.serve import admin_token, api_keys
 from infera_cli.config.settings import ServeSettings
 from infera_cli.events import Bus, Event, WorkerChanged
@@ -26,6 +27,7 @@ from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.access import Access
 from infera_cli.gateway.app import ControlParts, build_app
 from infera_cli.gateway.dispatch import Dispatcher
+from infera_cli.gateway.endpoints.parts import SourceState
 from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
@@ -42,6 +44,7 @@ from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
 from infera_cli.telemetry.recorder import Consumer, Recorder
 from infera_cli.telemetry.watched import Watched
+from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
 from infera_cli.wiring.sources import Into, Say, sources_of
@@ -75,7 +78,8 @@ class Server:
             api_keys=api_keys(settings), admin_token=admin_token(settings), admin_open=settings.admin_open
         )
         self.tls = serving_tls(settings)
-        self.sources = sources_of(settings)
+        self.discovery = FromEtcd(settings) if backend_of(settings) else None
+        self.sources = [*sources_of(settings), *([self.discovery] if self.discovery else [])]
         self.bus = Bus()
         self._make_fleet(settings)
         self._make_telemetry()
@@ -91,9 +95,10 @@ class Server:
         )
         dispatcher = Dispatcher(self.registry, self.policy, slack=settings.affinity_slack)
         self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
+        self.fetch = Fetcher(self.upstream)
         self.prober = Prober(
             self.registry,
-            Fetcher(self.upstream),
+            self.fetch,
             interval=settings.health_interval,
             timeout=probe_timeout(settings.connect_timeout),
         )
@@ -103,8 +108,9 @@ class Server:
     def _make_telemetry(self) -> None:
         self.recorder = Recorder(self.bus)
         watched = Watched(
-            fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools
-        )
+            fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools,
+            sources=(self.discovery,) if self.discovery else (),
+        )  # fmt: skip
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
         self.journal = Journal(flush=self.recorder.flush)
         EventLog(self.bus)
@@ -125,7 +131,7 @@ class Server:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────
     async def serve(self, say: Say, ready: Callable[[], None] = lambda: None) -> None:
         """Run until told to stop."""
-        into = Into(self.registry, self.bus, say)
+        into = Into(self.registry, self.bus, say, self.gate, self.fetch)
         async with contextlib.AsyncExitStack() as stack:
             for source in self.sources:
                 await source.open(into, stack)
@@ -169,7 +175,9 @@ class Server:
             version=__version__,
             policy=self.policy.name,
             is_draining=lambda: self.stopping,
-            sources=self.source_board,
+            sources=self._source_states,
+            source_kind="discovery" if self.discovery else "files",
+            records=self.discovery.records if self.discovery else {},
             body_limit=self.settings.max_body_size,
         )
         return http_server(
@@ -178,6 +186,9 @@ class Server:
             tls=self.tls.context if self.tls else None,
             shutdown_timeout=self.settings.shutdown_timeout,
         )
+
+    def _source_states(self) -> Sequence[SourceState]:
+        return [*self.source_board(), *([self.discovery.state()] if self.discovery else [])]
 
     def _access_log(self) -> list[Consumer]:
         wanted = self.settings.access_log and _log.isEnabledFor(logging.INFO)

@@ -14,9 +14,11 @@ from typing import Protocol
 from infera_cli.config.serve import worker_api_key
 from infera_cli.config.settings import ServeSettings
 from infera_cli.events import Bus
+from infera_cli.fleet.probe import Fetch
 from infera_cli.fleet.registry import Registry
 from infera_cli.fleet.sources import static
 from infera_cli.fleet.sources.replicas import SOURCE, ReplicaSource
+from infera_cli.gateway.gate import Gate
 from infera_cli.launch.sim import SimEngines
 from infera_cli.routing.types import WorkerSpec
 
@@ -25,11 +27,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """What a source is opened into. `say` speaks to the person who started the server."""
+    """What a source is opened into. `say` speaks to the person who started the server, `fetch` to workers."""
 
     registry: Registry
     bus: Bus
     say: Say
+    gate: Gate
+    fetch: Fetch
 
 
 class Source(Protocol):

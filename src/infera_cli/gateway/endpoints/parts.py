@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from infera_cli.gateway.access import Access, RawHeaders
 from infera_cli.gateway.ports import Fleet
+from infera_cli.protocol.worker_record import WorkerRecord
 from infera_cli.routing.types import Candidate
 
 SourceKind = Literal["files", "discovery"]
@@ -75,7 +76,10 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlParts:
-    """Everything behind the control plane; callables are asked anew for each request."""
+    """Everything behind the control plane; callables are asked anew for each request.
+
+    `records` are what discovered workers say about themselves, by name; it changes under its readers.
+    """
 
     fleet: Fleet
     access: Access
@@ -88,5 +92,6 @@ class ControlParts:
     is_draining: Callable[[], bool] = field(default=lambda: False)
     capacity: Callable[[], Capacity] = field(default=Capacity)
     sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
+    records: Mapping[str, WorkerRecord] = field(default_factory=dict)
     clock: Callable[[], float] = monotonic
     body_limit: int = 64 << 20

@@ -9,6 +9,10 @@ from fastapi.responses import JSONResponse
 
 from infera_cli.gateway.endpoints.parts import ControlParts
 from infera_cli.gateway.ports import Member
+from infera_cli.protocol.worker_record import WorkerRecord
+
+DISCOVERED = "etcd"
+"""The source of workers that have a record."""
 
 
 def routes(parts: ControlParts) -> APIRouter:
@@ -18,7 +22,8 @@ def routes(parts: ControlParts) -> APIRouter:
     @router.get("/v1/workers", operation_id="list_workers", summary="Workers of the fleet")
     async def list_workers() -> JSONResponse:
         """Every worker in table order: who it is, whether it may serve, and how much it carries."""
-        return JSONResponse({"workers": [worker_row(member) for member in parts.fleet.members()]})
+        rows = [worker_row(member, parts.records.get(member.worker.id)) for member in parts.fleet.members()]
+        return JSONResponse({"workers": rows})
 
     return router
 
@@ -30,9 +35,13 @@ def status_of(member: Member) -> str:
     return "active" if member.ready else "dead"
 
 
-def worker_row(member: Member) -> dict[str, Any]:
-    """One worker: the fields of infera-wire §3.2, then ours. Its key is never among them."""
+def worker_row(member: Member, record: WorkerRecord | None = None) -> dict[str, Any]:
+    """One worker: the fields of infera-wire §3.2, then ours. Its key is never among them.
+
+    `record` is what a worker of that name said about itself in discovery.
+    """
     spec = member.spec
+    said = record if record is not None and spec.source == DISCOVERED else None
     return {
         "worker_id": member.worker.id,
         "url": spec.url,
@@ -40,7 +49,7 @@ def worker_row(member: Member) -> dict[str, Any]:
         "engine": spec.engine,
         "status": status_of(member),
         "disagg_mode": spec.role,
-        "disagg_meta": {},
+        "disagg_meta": dict(said.disagg_meta) if said else {},
         "kv_events_endpoint": spec.kv_events_endpoint,
         "kv_block_size": spec.kv_block_size,
         "dp_rank": spec.dp_rank,
