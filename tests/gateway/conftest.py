@@ -45,6 +45,10 @@ class Setup:
     def u2(self) -> StubWorker:
         return self.workers[1]
 
+    def runs(self) -> tuple[int, ...]:
+        """How often each worker was called."""
+        return tuple(len(worker.calls) for worker in self.workers)
+
     async def ready(self, count: int | None = None) -> None:
         """Wait until `count` workers (all, unless given) are routable."""
         wanted = len(self.workers) if count is None else count
