@@ -34,24 +34,26 @@ def judge(record: Record, launch: Launch | None, *, healthy: bool, found: Found 
     `healthy`: /health answered 200 at the recorded address. `found` is None where the machine could not be asked.
     """
     identity = record.identity or _by_nonce(record, found)
-    alive = found is not None and found.alive
     if launch is None:
-        if healthy or alive:
-            return Judgement("orphan", "its slot is not declared any more, or taken", identity=identity)
-        if found is None:
-            return Judgement("suspect", "its slot is not declared any more, and its machine cannot be asked")
-        return Judgement("gone", "its slot is not declared any more, and nothing runs")
+        return _undeclared(identity, healthy=healthy, found=found)
     if identity is None:
         return _without_identity(record, launch, healthy=healthy, asked=found is not None)
     drifted = _moved(record, launch) or (record.digest is not None and record.digest != launch.digest)
     if found is None:
-        unverified = "its machine cannot be asked now"
-        return Judgement("serving" if healthy else "suspect", unverified, drifted, identity)
-    if alive or (healthy and found.exit_code == 0):  # a wrapper that ended well has handed the engine on
+        return Judgement("serving" if healthy else "suspect", "its machine cannot be asked now", drifted, identity)
+    if found.alive or (healthy and found.exit_code == 0):  # a wrapper that ended well has handed the engine on
         return Judgement("serving" if healthy or record.ready else "loading", "runs", drifted, identity)
     if healthy:
         return Judgement("orphan", f"process {identity.pid} is gone, and something else answers at its address")
     return Judgement("gone", f"process {identity.pid} is gone" + _ended(found))
+
+
+def _undeclared(identity: Identity | None, *, healthy: bool, found: Found | None) -> Judgement:
+    if healthy or (found is not None and found.alive):
+        return Judgement("orphan", "its slot is not declared any more, or taken", identity=identity)
+    if found is None:
+        return Judgement("suspect", "its slot is not declared any more, and its machine cannot be asked")
+    return Judgement("gone", "its slot is not declared any more, and nothing runs")
 
 
 def _without_identity(record: Record, launch: Launch, *, healthy: bool, asked: bool) -> Judgement:

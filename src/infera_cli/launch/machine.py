@@ -8,6 +8,9 @@ MOST_OUTPUT = 1 << 20
 """Bytes kept of what a text prints; of more, this much from the beginning and a last piece are kept."""
 _LAST_PIECE = 4096
 
+NOT_SENT = "not_sent"
+"""The `code` of a HostUnreachable that was raised before the text could have reached the machine."""
+
 
 class Output(NamedTuple):
     """How a text ended: its status, and what it printed, both streams together."""

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import paramiko
 
 from infera_cli.errors import HostRefused, HostUnreachable
-from infera_cli.launch.machine import Capture, Output
+from infera_cli.launch.machine import NOT_SENT, Capture, Output
 from infera_cli.launch.ssh_config import Destination, SshConfig, jump_destination
 
 log = logging.getLogger("infera.launch")
@@ -189,14 +189,14 @@ def _join(chain: list[paramiko.SSHClient], hop: Destination, deadline: float) ->
     except HostRefused:
         raise
     except (paramiko.SSHException, EOFError, OSError) as fault:
-        raise HostUnreachable(f"cannot reach {where} by ssh: {_words(fault)}") from None
+        raise HostUnreachable(f"cannot reach {where} by ssh: {_words(fault)}", code=NOT_SENT) from None
 
 
 def _sock(chain: list[paramiko.SSHClient], hop: Destination, limit: float) -> Any:
     if len(chain) > 1:
         through = chain[-2].get_transport()
         if through is None:
-            raise HostUnreachable(f"the way to {hop.alias} broke")
+            raise HostUnreachable(f"the way to {hop.alias} broke", code=NOT_SENT)
         return through.open_channel("direct-tcpip", (hop.hostname, hop.port), ("127.0.0.1", 0), timeout=limit)
     if hop.proxy_command is not None:
         return paramiko.ProxyCommand(hop.proxy_command)

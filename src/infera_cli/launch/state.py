@@ -120,7 +120,7 @@ class StateFile:
         part = self.path.with_name(self.path.name + ".part")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "w", encoding="utf-8", opener=_private) as file:  # noqa: PTH123 - it has no opener
+            with open(part, "w", encoding="utf-8", opener=_private) as file:
                 json.dump(document, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
