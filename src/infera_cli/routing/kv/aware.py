@@ -124,7 +124,10 @@ class KvAware:
     def _group(
         self, members: Sequence[tuple[int, Target]], chain: Sequence[int], weight: float, unit: int
     ) -> list[Weighed]:
-        """Targets that hash alike; one whose page size is unknown is taken to have the largest known. `unit` is what a block counts: 1, or its tokens where sizes differ."""
+        """Targets that hash alike; one whose page size is unknown is taken to have the largest known.
+
+        `unit` is what a block counts: 1, or its tokens where sizes differ.
+        """
         blocks, load_of = len(chain), self.book.load
         hits = self._hits(members, chain) if weight else {}
         found = []

@@ -85,14 +85,19 @@ class KvBook:
         """Promised blocks that were never announced."""
 
     # ── who is there ─────────────────────────────────────────────────────────────────────────────────
-    def open(self, worker: Worker, style: str) -> tuple[Target, ...]:
-        """A worker came; its targets, the same ones when it is known already."""
+    def open(self, worker: Worker, style: str, count: int | None = None) -> tuple[Target, ...]:
+        """A worker came; its targets, the same ones when it is known already.
+
+        `count` are the ranks behind its address where they were learned from itself.
+        """
         found = self._of.get(worker)
-        if found is None:
-            ranks: Iterable[int | None] = range(worker.spec.ranks) if worker.spec.ranks else (None,)
-            found = tuple(self._target(worker, rank, style) for rank in ranks)
-            self._of[worker] = found
-            self._seats.clear()
+        wanted = worker.spec.ranks if count is None else count
+        if found is not None and (count is None or len(found) == max(1, count)):
+            return found
+        self.close(worker)
+        ranks: Iterable[int | None] = range(wanted) if wanted > 1 else (None,)
+        found = self._of[worker] = tuple(self._target(worker, rank, style) for rank in ranks)
+        self._seats.clear()
         return found
 
     def _target(self, worker: Worker, rank: int | None, style: str) -> Target:

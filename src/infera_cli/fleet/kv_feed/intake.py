@@ -1,0 +1,163 @@
+"""From payloads to the index, a little at a time, so that nobody else waits for a flood of events.
+
+Batches of all ranks queue up; each turn of the loop applies blocks for about a millisecond, one rank after the
+other, so that a talkative one delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from infera_cli.fleet.kv_feed.counters import FeedCounters
+from infera_cli.protocol.kv_events import Batch, Cleared, KvEvent, Removed, Stored, decode
+from infera_cli.routing.prefix import PrefixIndex, Slot
+
+TURN_SECONDS = 0.001
+PIECE = 128
+"""Blocks that are applied in one go."""
+
+log = logging.getLogger("infera.kv")
+
+
+class Inlet:
+    """One rank's way into the index; a follower's Sink."""
+
+    def __init__(self, intake: Intake, slot: Slot, counters: FeedCounters, registered: int | None) -> None:
+        self.slot = slot
+        self.counters = counters
+        self.heard = -1.0
+        """When the last batch was applied; −1: never."""
+        self._intake = intake
+        self._registered = registered
+        self._queue: deque[bytes | None] = deque()
+        self._work: Iterator[None] | None = None
+
+    def apply(self, payload: bytes) -> None:
+        """See Sink."""
+        self._queue.append(payload)
+        self._intake.wake(self)
+
+    def reset(self) -> None:
+        """See Sink; in order with what was applied before."""
+        self._queue.append(None)
+        self._intake.wake(self)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that came is in the index."""
+        return self._work is None and not self._queue
+
+    def step(self, now: float) -> bool:
+        """Do a piece of work; False when there is none left."""
+        if self._work is None:
+            if not self._queue:
+                return False
+            payload = self._queue.popleft()
+            if payload is None:
+                self._intake.index.clear(self.slot)
+                return True
+            self._work = self._batch(payload, now)
+        try:
+            next(self._work)
+        except StopIteration:
+            self._work = None
+        return True
+
+    def _batch(self, payload: bytes, now: float) -> Iterator[None]:
+        batch: Batch = decode(payload)
+        counters = self.counters
+        counters.batches += 1
+        counters.events += len(batch.events) + batch.skipped + batch.malformed
+        counters.ignored += batch.skipped
+        counters.malformed += batch.malformed
+        self.heard = now
+        for event in batch.events:
+            yield from self._event(event, now)
+
+    def _event(self, event: KvEvent, now: float) -> Iterator[None]:
+        index, slot, counters = self._intake.index, self.slot, self.counters
+        if isinstance(event, Stored):
+            self._compare(event.block_size)
+            for piece in pieces(event):
+                taken = index.store(
+                    slot, piece.parent, piece.hashes, piece.tokens, piece.block_size, adapter=piece.adapter,
+                    salt=piece.salt, extras=piece.extras, group=piece.group, now=now,
+                )  # fmt: skip
+                counters.blocks += taken.blocks
+                counters.orphans += taken.orphan
+                counters.refused += taken.refused
+                yield
+        elif isinstance(event, Removed):
+            counters.unknown += index.remove(slot, event.hashes, event.group)
+            yield
+        elif isinstance(event, Cleared):
+            index.clear(slot)
+
+    def _compare(self, size: int) -> None:
+        if self._registered is not None and size != self._registered:
+            log.warning(
+                "%s announces blocks of %d tokens and is registered with %d; going by the events (S64, S65)",
+                self.slot.name, size, self._registered,
+            )  # fmt: skip
+            self._registered = None
+
+
+def pieces(event: Stored) -> Iterator[Stored]:
+    """The event itself, or, when it is long, the same blocks in several events."""
+    count, size = len(event.hashes), event.block_size
+    if count <= PIECE or len(event.tokens) != count * size:
+        yield event
+        return
+    parent, extras = event.parent, event.extras
+    for start in range(0, count, PIECE):
+        hashes = event.hashes[start : start + PIECE]
+        yield Stored(
+            hashes, parent, event.tokens[start * size : (start + len(hashes)) * size], size, adapter=event.adapter,
+            salt=event.salt, extras=None if extras is None else extras[start : start + PIECE], group=event.group,
+        )  # fmt: skip
+        parent = hashes[-1]
+
+
+class Intake:
+    """All inlets over one index; needs a running loop. `clock` is the one that the index's times are of."""
+
+    def __init__(self, index: PrefixIndex, clock: Callable[[], float] = time.monotonic) -> None:
+        self.index = index
+        self._clock = clock
+        self._busy: deque[Inlet] = deque()
+        self._waiting: set[Inlet] = set()
+        self._handle: asyncio.Handle | None = None
+
+    def wake(self, inlet: Inlet) -> None:
+        """The inlet has something to do."""
+        if inlet not in self._waiting:
+            self._waiting.add(inlet)
+            self._busy.append(inlet)
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._turn)
+
+    def forget(self, inlet: Inlet) -> None:
+        """What is still queued there is of no interest any more."""
+        if inlet in self._waiting:
+            self._waiting.remove(inlet)
+            self._busy.remove(inlet)
+
+    def _turn(self) -> None:
+        self._handle = None
+        now = self._clock()
+        end = now + TURN_SECONDS
+        while self._busy:
+            inlet = self._busy.popleft()
+            if inlet.step(now):
+                self._busy.append(inlet)
+            else:
+                self._waiting.discard(inlet)
+            if self._clock() >= end:
+                break
+        more = self.index.tidy() if not self._busy else True
+        if more:
+            self._handle = asyncio.get_running_loop().call_soon(self._turn)

@@ -1,0 +1,178 @@
+"""One publisher over ZeroMQ: a SUB socket for what is new, a DEALER for what was missed (engines §1.8).
+
+The sockets are read by the event loop as file descriptors; ZeroMQ's own thread does the network. Nothing here
+waits, and receive queues have no limit, since a full one drops silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import zmq
+
+from infera_cli.fleet.kv_feed.counters import FeedCounters
+from infera_cli.fleet.kv_feed.follower import Follower, Sink
+from infera_cli.protocol import kv_events
+
+REPLAY_SECONDS = 5.0
+"""A replay that brings nothing for so long has failed."""
+_READS = 256
+"""Messages taken from a socket before others get their turn."""
+
+log = logging.getLogger("infera.kv")
+
+
+class Reader:
+    """Calls `hear` for each message of a socket, and tries again while messages are left (its descriptor is
+    edge-triggered)."""
+
+    def __init__(self, socket: zmq.Socket[bytes], hear: Callable[[list[bytes]], None]) -> None:
+        self._socket = socket
+        self._hear = hear
+        self._loop = asyncio.get_running_loop()
+        self._fd = socket.fileno()
+        self._again: asyncio.Handle | None = None
+        self._loop.add_reader(self._fd, self.look)
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """After a send, too: it may have eaten the edge."""
+        if self._again is None:
+            self._again = self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self.look()
+
+    def look(self) -> None:
+        """Read what is there."""
+        for _ in range(_READS):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            except zmq.ZMQError as error:
+                log.debug("a KV event socket cannot be read: %s", error)
+                return
+            self._hear(frames)
+        self.look_soon()
+
+    def close(self) -> None:
+        """No more."""
+        self._loop.remove_reader(self._fd)
+        if self._again is not None:
+            self._again.cancel()
+        self._socket.close(linger=0)
+
+
+class Publisher:
+    """Follows the events of one rank. Addresses are ZeroMQ's; `replay` None: what is missed is gone."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, replay: str | None, sink: Sink,
+        counters: FeedCounters,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.endpoint = endpoint
+        self.counters = counters
+        self._loop = asyncio.get_running_loop()
+        self._context = context
+        self._replay_endpoint = replay
+        self._dealer: Reader | None = None
+        self._dealer_socket: zmq.Socket[bytes] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._connected = False
+        self.follower = Follower(sink, counters, ask=self._ask if replay else None, tell=self._tell)
+        socket = context.socket(zmq.SUB)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.SUBSCRIBE, b"")
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
+        self._monitor = Reader(
+            socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED), self._connection
+        )
+        self._socket = socket
+        self._live = Reader(socket, self._hear)
+        socket.connect(endpoint)
+        self.follower.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._live.close()
+        self._drop_dealer()
+
+    def check_tail(self) -> None:
+        """See Follower."""
+        if self._connected:
+            self.follower.check_tail()
+
+    def _hear(self, frames: list[bytes]) -> None:
+        message = kv_events.read_frames(frames)
+        if message is None:
+            self.counters.malformed += 1
+        else:
+            self.follower.live(message.seq, message.payload)
+
+    def _connection(self, frames: list[bytes]) -> None:
+        event = int.from_bytes(frames[0][:2], "little")
+        if event == zmq.EVENT_DISCONNECTED:
+            self._connected = False
+            if self._replay_endpoint is None and self.counters.batches:
+                self.follower.start()  # whoever speaks next is believed from its first word on
+        else:
+            self._connected = True
+            if self._replay_endpoint is not None and self.counters.batches:
+                self.follower.start()  # what was said meanwhile, or by another process, is asked for
+
+    def _tell(self, sentence: str) -> None:
+        log.warning("KV events of %s: %s", self.name, sentence)
+
+    # ── replay ───────────────────────────────────────────────────────────────────────────────────────
+    def _ask(self, start: int) -> None:
+        """A fresh socket each time, so that answers to an older request are never taken for this one's."""
+        assert self._replay_endpoint is not None  # noqa: S101 - else nobody asks
+        self._drop_dealer()
+        socket = self._dealer_socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.connect(self._replay_endpoint)
+        self._dealer = Reader(socket, self._hear_again)
+        socket.send_multipart(kv_events.replay_request(start), zmq.NOBLOCK)
+        self._dealer.look_soon()
+        self._wait()
+
+    def _hear_again(self, frames: list[bytes]) -> None:
+        message = kv_events.read_replayed(frames)
+        if message is None or message.seq is None:
+            self.counters.malformed += 1
+        elif message.seq == kv_events.END:
+            self._loop.call_soon(self._drop_dealer, self._dealer_socket)
+            self._stop_waiting()
+            self.follower.end_of_replay()
+        else:
+            self._wait()
+            self.follower.replayed(message.seq, message.payload)
+
+    def _wait(self) -> None:
+        self._stop_waiting()
+        self._patience = self._loop.call_later(REPLAY_SECONDS, self._no_end)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _no_end(self) -> None:
+        self._patience = None
+        self.follower.no_end()
+
+    def _drop_dealer(self, only: zmq.Socket[bytes] | None = None) -> None:
+        if self._dealer is None or (only is not None and only is not self._dealer_socket):
+            return
+        dealer, self._dealer, self._dealer_socket = self._dealer, None, None
+        dealer.close()
+        if only is None:
+            self._stop_waiting()
