@@ -97,8 +97,13 @@ class TimedTarget:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """End it: open connections break off, new ones are refused."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
 
     def freeze(self, start: float, end: float) -> None:
         """Answer nothing between two `perf_counter` instants."""

@@ -59,11 +59,12 @@ def _run(asked: dict[str, Any]) -> int:
     wanted, outputs = options_from(asked), outputs_from(asked, datetime.now(UTC))
     outputs.check()
     watch = Watch()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)   # as Ctrl-C: a report of what was done
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: report what was done
     try:
         running = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
         document = running.run()
     finally:
+        signal.signal(signal.SIGTERM, before)
         watch.close()
     outputs.write(document)
     if asked["output"] == "json":

@@ -23,7 +23,7 @@ from locust.runners import MasterRunner, WorkerRunner
 from infera_cli.errors import InferaError
 from infera_cli.loadtest import job as jobs
 from infera_cli.loadtest.child import listen, report
-from infera_cli.loadtest.job import Progress
+from infera_cli.loadtest.job import Progress, together
 from infera_cli.loadtest.load import Load, environment
 
 HEAD_START = 1.0        # seconds between "go" and the first arrival
@@ -49,7 +49,7 @@ class Master:
                 gevent.sleep(0.1)
         for part, client in enumerate(sorted(node.id for node in self._runner.clients.ready)):
             self._parts[client] = Progress(state="starting")
-            content = msgspec.json.encode(self._job.for_part(part, self._workers))
+            content = jobs.pack(self._job.for_part(part, self._workers))
             self._runner.send_message(JOB, {"job": content}, client_id=client)
 
     def go(self) -> None:
@@ -99,21 +99,6 @@ class Master:
         return together(list(self._parts.values()))
 
 
-def together(parts: list[Progress]) -> Progress:
-    """Several processes as one; its state is that of the slowest."""
-    order = ("starting", "ready", "running", "done")
-    known = [part.ttft for part in parts if part.ttft is not None]
-    return Progress(
-        state=min((part.state for part in parts), key=order.index, default="starting"),
-        sent=sum(part.sent for part in parts), done=sum(part.done for part in parts),
-        failed=sum(part.failed for part in parts), open=sum(part.open for part in parts),
-        tokens=sum(part.tokens for part in parts), ttft=sum(known) / len(known) if known else None,
-        lag=max((part.lag for part in parts), default=0.0), cpu=max((part.cpu for part in parts), default=0.0),
-        cpu_max=max((part.cpu_max for part in parts), default=0.0),
-        cpu_mean=sum(part.cpu_mean for part in parts) / len(parts) if parts else 0.0,
-    )
-
-
 def master(job_path: str, spool_path: str, bind: str, workers: str) -> int:
     """Lead a benchmark over `workers` machines."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -153,7 +138,7 @@ class Part:
 
     def _job(self, environment: Any, msg: Any, **_: Any) -> None:
         try:
-            self._load.prepare(msgspec.json.decode(msg.data["job"], type=jobs.Job))
+            self._load.prepare(jobs.unpack(msg.data["job"]))
         except InferaError as error:
             self.says(Progress(state="failed", message=error.message))
 

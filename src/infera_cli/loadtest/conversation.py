@@ -119,7 +119,7 @@ class Conversation:
             events=answer.events, asked=None if number else self._item.asked,
             wanted=turn.output if self._job.shape.ignore_eos else None,
             input=answer.input, output=answer.output, cached=answer.cached, counted=counted,
-            status=exchange.status, error=exchange.error or answer.error, finish=answer.finish,
+            status=exchange.status, error=answer.error or exchange.error, finish=answer.finish,
             timing=timing.parse(exchange.timing) if exchange.timing else {},
             gaps=array("I", answer.gaps).tobytes(), weights=answer.known_weights(),
             text=answer.text if self._job.keep_text else None,

@@ -106,12 +106,37 @@ class Progress(msgspec.Struct):
     message: str = ""
 
 
+def together(parts: list[Progress]) -> Progress:
+    """Several processes as one; its state is that of the slowest."""
+    order = ("starting", "ready", "running", "done")
+    known = [part.ttft for part in parts if part.ttft is not None]
+    return Progress(
+        state=min((part.state for part in parts), key=order.index, default="starting"),
+        sent=sum(part.sent for part in parts), done=sum(part.done for part in parts),
+        failed=sum(part.failed for part in parts), open=sum(part.open for part in parts),
+        tokens=sum(part.tokens for part in parts), ttft=sum(known) / len(known) if known else None,
+        lag=max((part.lag for part in parts), default=0.0), cpu=max((part.cpu for part in parts), default=0.0),
+        cpu_max=max((part.cpu_max for part in parts), default=0.0),
+        cpu_mean=sum(part.cpu_mean for part in parts) / len(parts) if parts else 0.0,
+    )
+
+
 def write(job: Job, path: Path) -> None:
     """Write `job`, readable by the owner only: headers may carry a key (rulings 7)."""
     path.touch(mode=0o600)
-    path.write_bytes(msgspec.json.encode(job))
+    path.write_bytes(pack(job))
 
 
 def read(path: Path) -> Job:
     """Read a job that `write` wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=Job)
+    return unpack(path.read_bytes())
+
+
+def pack(job: Job) -> bytes:
+    """`job` as bytes; not JSON, which has no infinite rate."""
+    return msgspec.msgpack.encode(job)
+
+
+def unpack(data: bytes) -> Job:
+    """The job in `data`."""
+    return msgspec.msgpack.decode(data, type=Job)

@@ -79,6 +79,9 @@ class Options(msgspec.Struct, frozen=True):
             name: "***" if name.lower() in SECRET_HEADERS else value for name, value in self.headers.items()
         }
         found["dataset"].pop("content", None)
+        for name in ("rate", "burstiness"):
+            if found[name] == math.inf:
+                found[name] = "inf"     # which JSON cannot say
         return {name: value for name, value in found.items() if value not in (None, "", {}, [], ())}
 
 

@@ -21,7 +21,7 @@ import msgspec
 from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import Job, Progress, write
 
-HEAD_START = 0.3        # seconds between the last process being ready and the first arrival
+HEAD_START = 0.2        # seconds between the last process being ready and the first arrival
 STOP_PATIENCE = 15.0    # seconds a child may take to put down its samples
 
 Listener = Callable[[list[Progress]], None]
@@ -51,7 +51,7 @@ def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome
     """Run `job` in `processes` processes of this machine. Raises ConfigError when they cannot start."""
     commands, spools = [], []
     for part in range(processes):
-        paper, spool = folder / f"job-{part}.json", folder / f"spool-{part}.bin"
+        paper, spool = folder / f"job-{part}.bin", folder / f"spool-{part}.bin"
         write(job.for_part(part, processes), paper)
         commands.append([sys.executable, "-m", "infera_cli.loadtest.child", str(paper), str(spool)])
         spools.append(spool)
@@ -60,7 +60,7 @@ def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome
 
 def clustered(job: Job, bind: str, workers: int, folder: Path, listener: Listener) -> Outcome:
     """Run `job` on `workers` machines that join at `bind` (HOST:PORT) through locust."""
-    paper, spool = folder / "job.json", folder / "spool.bin"
+    paper, spool = folder / "job.bin", folder / "spool.bin"
     write(job, paper)
     words = ["master", str(paper), str(spool), bind, str(workers)]
     command = [sys.executable, "-m", "infera_cli.loadtest.cluster", *words]

@@ -102,11 +102,11 @@ def arrivals(options: dict[str, object]) -> str:
         return f"closed loop, {options['concurrency']} callers, {how}".rstrip(", ")
     if "ramp_shape" in options:
         return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s, {how}"
-    if "rate" not in options:
+    if options.get("rate", "inf") == "inf":
         trace = dict(options.get("dataset") or {}).get("name") in TRACES  # type: ignore[call-overload]
         return f"trace at speed {options.get('speed', 1.0)}, {how}" if trace else f"all at once, {how}"
     burst = options.get("burstiness", 1.0)
-    kind = "Poisson" if burst == 1.0 else "constant" if burst == float("inf") else f"gamma {burst}"
+    kind = "Poisson" if burst == 1.0 else "constant" if burst == "inf" else f"gamma {burst}"
     return f"open loop, {kind} {options['rate']} req/s, {how}"
 
 

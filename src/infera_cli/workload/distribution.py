@@ -61,11 +61,11 @@ def between(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def with_failures(ordered: Sequence[float], failed: int, share: float) -> float:
-    """Nearest-rank percentile in which every failed request took forever (`adj_*`; bench-and-cli §0.3)."""
+def with_failures(ordered: Sequence[float], failed: int, share: float) -> float | None:
+    """Nearest-rank percentile in which every failed request took for ever, None (bench-and-cli §0.3, adj_*)."""
     total = len(ordered) + failed
     rank = max(1, math.ceil(share * total))
-    return ordered[rank - 1] if rank <= len(ordered) else math.inf
+    return ordered[rank - 1] if rank <= len(ordered) else None
 
 
 class Values:

@@ -71,7 +71,7 @@ class Figures(msgspec.Struct, frozen=True):
     rates: Rates
     concurrency: windows.Concurrency
     latency: dict[str, Distribution]
-    adjusted: dict[str, dict[str, float]]
+    adjusted: dict[str, dict[str, float | None]]        # failures entered as infinite; None is infinite
     sizes: dict[str, Distribution]
     router: dict[str, Distribution]
     workers: tuple[Share, ...]

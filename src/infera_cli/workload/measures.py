@@ -244,7 +244,7 @@ class Tally:
             goodput=good,
         )
 
-    def _adjusted(self) -> dict[str, dict[str, float]]:
+    def _adjusted(self) -> dict[str, dict[str, float | None]]:
         failed = sum(self._failures.values())
         if not failed:
             return {}

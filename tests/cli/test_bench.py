@@ -1,0 +1,196 @@
+"""`infera bench` from the command line: exit codes, files, comparisons."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from infera_cli.cli.bench import exit_code
+from infera_cli.cli.bench_options import spread
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.result import Client, Document, Run, encode
+from infera_cli.workload.verdict import Circumstances, judge
+from tests.cli.conftest import Infera
+from tests.support.timed_target import Got, Script, TimedTarget, stream
+from tests.workload.samples import sample
+
+FAST = ("--isl", "8", "--osl", "2", "--allow-degraded")
+
+
+def failing(share: int) -> TimedTarget:
+    """A target that answers 500 to the first `share` of every 100 requests."""
+
+    def reply(got: Got) -> Script:
+        bad = got.number % 100 < share
+        return Script([(0.0, b"{}")], status=500, kind="application/json") if bad else stream(0.01, 0.001, 2)
+
+    return TimedTarget(reply)
+
+
+@pytest.mark.parametrize(("share", "code"), [(10, 0), (11, 1)])
+def test_r170_the_allowed_error_share_decides(infera: Infera, share: int, code: int) -> None:
+    """With 10 % allowed, 10 of 100 failures exit 0 and 11 exit 1; the report says how many."""
+    with failing(share) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "100", "-c", "8", "--max-error-rate", "0.1", *FAST)
+    assert found.code == code
+    assert f"{share} × http_500" in found.out
+
+
+def test_r170_nothing_to_send_is_an_error(infera: Infera) -> None:
+    """A run without a request is refused with a message."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "--rate", "1", "-d", "0.1")
+    assert found.code == 1
+    assert found.err == "error: at this rate not one request is due within the duration\n"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_r170_an_interrupted_run_reports_what_was_done(ending: signal.Signals) -> None:
+    """Ctrl-C half way: the report of what was done, marked partial, and exit 130."""
+    enough = threading.Event()
+
+    def reply(got: Got) -> Script:
+        if got.number == 20:
+            enough.set()
+        return stream(0.01, 0.01, 3)
+
+    with TimedTarget(reply) as target:
+        words = ["bench", "--base-url", target.url, "--rate", "30", "-d", "60", "--isl", "8"]
+        child = subprocess.Popen([sys.executable, "-c", "from infera_cli.cli import main; main()", *words],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert enough.wait(30)
+        child.send_signal(ending)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 130, err
+    assert "PARTIAL: the run was interrupted" in out
+    assert re.search(r"requests \d+ sent, \d+ ok, 0 failed", out)
+    assert "Traceback" not in err
+
+
+def test_files_are_written(infera: Infera, tmp_path: Path) -> None:
+    """JSON, CSV, a line per request and one HTML page without network assets come out of one run."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "6", "--goodput", "ttft:500", "e2el:900", *FAST,
+                       "--save-detailed", "--result-filename", "r.json", "--csv", "r.csv", "--html", "r.html",
+                       "--metadata", "a=1", "b=2")
+    assert found.code == 0, found.err
+    saved = json.loads((tmp_path / "r.json").read_text())
+    assert (saved["schema_version"], saved["kind"], len(saved["runs"])) == (1, "infera-bench", 1)
+    assert saved["runs"][0]["options"]["metadata"] == {"a": "1", "b": "2"}
+    assert saved["runs"][0]["figures"]["attainment"]["good"] == 6
+    assert len((tmp_path / "r.requests.jsonl").read_text().splitlines()) == 6
+    line = next(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
+    assert (line["sent"], line["failed"]) == ("6", "0")
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") >= 3
+    assert not re.search(r"(src|href)=\"(?!data:)|@import|<script", page)
+
+
+def test_compat_vllm_writes_its_keys(infera: Infera, tmp_path: Path) -> None:
+    """--compat vllm writes the keys that people script against."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "4", *FAST, "--compat", "vllm",
+                       "--result-filename", "v.json")
+    assert found.code == 0, found.err
+    saved = json.loads((tmp_path / "v.json").read_text())
+    assert {"duration", "completed", "failed", "total_input_tokens", "total_output_tokens", "request_throughput",
+            "output_throughput", "total_token_throughput", "mean_ttft_ms", "median_tpot_ms", "p99_itl_ms",
+            "p99_e2el_ms", "max_concurrent_requests", "request_rate", "burstiness", "date", "backend",
+            "model_id", "num_prompts"} <= set(saved)
+    assert (saved["completed"], saved["failed"]) == (4, 0)
+
+
+def test_json_on_stdout_is_only_json(infera: Infera) -> None:
+    """-o json prints the document and nothing else; a key is not in it."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "2", *FAST, "-o", "json",
+                       "--header", "Authorization=Bearer secret-key")
+        assert target.got[0].headers["authorization"] == "Bearer secret-key"
+    assert json.loads(found.out)["runs"][0]["figures"]["counts"]["ok"] == 2
+    assert "secret-key" not in found.out
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    ((), 2, "give the address"),
+    (("--base-url", "localhost:8000"), 1, "is not an address"),
+    (("--base-url", "http://127.0.0.1:9"), 1, "cannot reach 127.0.0.1:9"),
+    (("--base-url", "http://x", "--rate", "fast"), 2, "valid number"),
+    (("--base-url", "http://x", "--rate", "0"), 1, "above 0"),
+    (("--base-url", "http://x", "--cache", "hot"), 2, "cold, warm, as-is"),
+    (("--base-url", "http://x", "--endpoint", "embed"), 2, "--endpoint"),
+    (("--base-url", "http://x", "--goodput", "ttft"), 1, "no limit such as"),
+    (("--base-url", "http://x", "--extra-body", "{"), 2, "not JSON"),
+    (("--base-url", "http://x", "--sweep", "rate=a"), 2, "--sweep"),
+    (("--base-url", "http://x", "--sweep", "rate=0"), 1, "--sweep"),
+    (("--base-url", "http://x", "--header", "novalue"), 2, "--header"),
+    (("--base-url", "http://x", "--header", "A=b\x01"), 2, "--header"),
+    (("--base-url", "http://x", "--processes", "0"), 1, "--processes"),
+    (("--base-url", "http://x", "--max-error-rate", "2"), 1, "share"),
+    (("--base-url", "http://x", "--result-dir", "/nowhere/at"), 1, "there is no folder"),
+    (("--base-url", "http://x", "-o", "xml"), 2, "-o must be"),
+    (("--base-url", "http://x", "--metric-percentiles", "high"), 2, "--metric-percentiles"),
+    (("compare", "a.json"), 2, "at least two"),
+    (("compare", "a.json", "b.json"), 1, "cannot read a.json"),
+    (("worker", "--master", "somewhere"), 1, "HOST:PORT"),
+])
+def test_bad_command_lines_end_in_a_sentence(infera: Infera, words: tuple[str, ...], code: int, said: str) -> None:
+    """What does not parse is exit 2, what cannot be is exit 1, and each says what to do."""
+    found = infera("bench", *words)
+    assert (found.code, found.out) == (code, "")
+    assert said in found.err
+    assert found.err.startswith("error: ")
+
+
+def test_several_values_may_follow_an_option() -> None:
+    """`--goodput a:1 b:2` is `--goodput a:1 --goodput b:2`, and other words stay where they are."""
+    assert spread(["--goodput", "ttft:1", "tpot:2", "-n", "3", "compare"]) == [
+        "--goodput", "ttft:1", "--goodput", "tpot:2", "-n", "3", "compare"]
+    assert spread(["--goodput", "ttft:1", "compare"]) == ["--goodput", "ttft:1", "compare"]
+
+
+def document(scale: float, **options: object) -> Document:
+    figures = Tally().update(
+        sample(n * 0.1, scale * (0.1 + 0.001 * (n * 7 % 50)), (0.02,)) for n in range(300)).figures()
+    run = Run("", 0, "2026-01-01T00:00:00+00:00", False, {"model": "m", **options}, {"url": "http://x"},
+              Client("here", 1, 0.1, 0.1, "same host"), figures, None, judge(figures, Circumstances()))
+    return Document((run,), "0")
+
+
+def test_compare_says_what_changed(infera: Infera, tmp_path: Path) -> None:
+    """A run that is 20 % slower is called worse, with an interval, in console and HTML; differing options warn."""
+    (tmp_path / "a.json").write_bytes(encode(document(1.0, rate=5.0)))
+    (tmp_path / "b.json").write_bytes(encode(document(1.2, rate=9.0)))
+    found = infera("bench", "compare", "a.json", "b.json", "--html", "c.html")
+    assert found.code == 0, found.err
+    assert re.search(r"ttft +p50 .*\+20\.\d%.* worse", found.out)
+    assert "differ in rate: 5.0 / 9.0" in found.err
+    assert "data:image/svg+xml" in (tmp_path / "c.html").read_text()
+    plain = infera("bench", "compare", "a.json", "b.json", "-o", "json")
+    assert json.loads(plain.out)["compared"][0]["b"] == "b.json"
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[", b'{"kind": "infera-bench", "schema_version": 99}',
+                                     b'{"kind": "infera-bench", "schema_version": 1, "runs": 5}'])
+def test_compare_refuses_what_is_no_result(infera: Infera, tmp_path: Path, content: bytes) -> None:
+    """Other files, later versions and damaged results end in a sentence."""
+    (tmp_path / "a.json").write_bytes(content)
+    assert infera("bench", "compare", "a.json", "a.json").code == 1
+
+
+def test_a_search_is_judged_by_what_it_found() -> None:
+    """Too much load fails on purpose: only a search in which nothing passed is not fine."""
+    bad = document(1.0).runs[0]
+    failed = Run(**{**{name: getattr(bad, name) for name in bad.__struct_fields__},
+                    "verdict": type(bad.verdict)("VALID", (), (), 1)})
+    assert exit_code(Document((failed,), "0")) == 1
+    assert exit_code(Document((failed,), "0", {"find_max": {"passed": 2}})) == 0
+    assert exit_code(Document((failed,), "0", {"find_max": {"passed": 0}})) == 4
+    assert exit_code(Document((), "0")) == 1

@@ -1,0 +1,254 @@
+"""Whole runs: rates, windows, processes, cache policies, stalls."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from infera_cli.errors import ConfigError, ServerUnreachable
+from infera_cli.loadtest.job import DatasetSpec
+from infera_cli.workload.figures import imbalance
+from infera_cli.workload.goodput import parse
+from tests.loadtest.runs import SHORT, Quiet, document, prompts, rows, run
+from tests.support.timed_target import DONE, FINISH, RESET, Got, Script, TimedTarget, stream, text, usage
+
+
+def repeated_prefixes(got: list[Got], words: int = 64) -> int:
+    """How many prompts begin with 64 tokens that were sent before."""
+    beginnings = [" ".join(one.prompt().split()[:words]) for one in got]
+    return len(beginnings) - len(set(beginnings))
+
+
+def test_r157_failed_requests_are_apart() -> None:
+    """80 ok of 100 ms, 10 answers of 500 after 5 ms, 10 resets after 3 tokens: latency over the 80, 800 tokens."""
+
+    def reply(got: Got) -> Script:
+        if got.number % 10 == 3:
+            return Script([(0.005, b"{}")], status=500, kind="application/json")
+        if got.number % 10 == 7:
+            return Script([(0.02, text("a") + text("b") + text("c")), (0.05, RESET)])
+        return Script([(0.1, b"".join(text("w") for _ in range(10))), (0.1, FINISH + usage(10) + DONE)])
+
+    with TimedTarget(reply) as target:
+        found = run(target.url, rate=100.0, burstiness=math.inf, count=100)
+    counts, latency = found.figures.counts, found.figures.latency
+    assert (counts.ok, counts.failed, counts.output_tokens) == (80, 20, 800)
+    assert counts.failures == {"http_500": 10, "reset": 10}
+    assert latency["ttft"].n == latency["e2el"].n == 80
+    assert latency["e2el"].min >= 0.1
+
+
+def test_r158_tokens_of_open_streams_count() -> None:
+    """Ten endless streams of 50 tok/s cut off at the end: 500 tok/s, 0 complete, 10 incomplete, 0 failed."""
+    endless = Script([(0.02 * n, text("w")) for n in range(1, 1000)])
+    with TimedTarget(lambda _got: endless) as target:
+        found = run(target.url, concurrency=10, duration=2.0, grace=0.0)
+    counts, rates = found.figures.counts, found.figures.rates
+    assert (counts.ok, counts.failed, counts.incomplete) == (0, 0, 10)
+    assert rates.overall_output_tokens == pytest.approx(500, abs=25)
+    assert rates.overall_requests == 0
+    assert found.verdict.exit_code in (0, 4)
+
+
+def test_r160_overall_and_steady_rate_have_their_own_names() -> None:
+    """20 at once, the first done at 0.5 s and then one every 50 ms: 20/1.45 overall, 20 between completions."""
+
+    def reply(got: Got) -> Script:
+        return stream(0.5 + 0.05 * got.number, 0.0, 1)
+
+    with TimedTarget(reply) as target:
+        rates = run(target.url, count=20).figures.rates
+    assert rates.overall_requests == pytest.approx(20 / 1.45, rel=0.05)
+    assert rates.between_completions == pytest.approx(20, rel=0.05)
+
+
+def test_r164_prompts_of_runs_and_sweep_points_are_new() -> None:
+    """A run and the points of a sweep share no 64-token prefix; a given seed sends its prompts again."""
+    spec = DatasetSpec(input_len=80, output_len=2)
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
+        swept = document(target.url, dataset=spec, count=10, sweep=("concurrency", (2.0, 10.0)))
+        assert len(target.got) == 30
+        assert repeated_prefixes(target.got) == 0
+        assert [found.cell for found in swept.runs] == ["concurrency=2", "concurrency=10"]
+        run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
+        assert repeated_prefixes(target.got) == 10
+
+
+def test_r166_what_is_sent_is_as_long_as_asked() -> None:
+    """Input 256 behind a prefix of 128: 384 tokens, the first 128 common; the report has both lengths."""
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1, prompt=390)) as target:
+        found = run(target.url, dataset=DatasetSpec(input_len=256, prefix_len=128, output_len=2), count=20)
+    sent = [got.prompt().split() for got in target.got]
+    assert {len(words) for words in sent} == {384}
+    assert len({tuple(words[:128]) for words in sent}) == 1
+    assert len({tuple(words[128:]) for words in sent}) == 20
+    assert found.figures.sizes["asked_input_tokens"].mean == 384
+    assert found.figures.sizes["input_tokens"].mean == 390
+
+
+def test_r167_a_stall_is_in_the_figures() -> None:
+    """Open loop 50 req/s for 4 s, frozen for 0.8 s: all 200 are sent, from-schedule p90 and max show the stall."""
+    watcher = Quiet()
+    with TimedTarget(lambda _got: stream(0.01, 0.0, 1)) as target:
+        first: list[float] = []
+
+        def reply(_got: Got) -> Script:
+            if not first:
+                first.append(perf_counter())
+                target.freeze(first[0] + 1.6, first[0] + 2.4)
+            return stream(0.01, 0.0, 1)
+
+        target._reply = reply
+        found = document(target.url, watcher=watcher, rate=50.0, burstiness=math.inf, duration=4.0).runs[0]
+    late = found.figures.latency["e2el_sched"]
+    assert found.figures.counts.sent == 200
+    assert late.p90 >= 0.38
+    assert late.max >= 0.77
+    assert watcher.plans[0].requests == 200
+
+
+def test_r173_two_processes_are_merged() -> None:
+    """With two processes every planned request is sent once, and percentiles are those of all samples."""
+    with TimedTarget(lambda got: stream(0.4 if got.number % 10 == 0 else 0.05, 0.0, 1)) as target:
+        found = run(target.url, rate=50.0, burstiness=math.inf, count=100, processes=2)
+    ttft = found.figures.latency["ttft"]
+    assert (found.figures.counts.sent, found.client.processes) == (100, 2)
+    assert len({got.prompt() for got in target.got}) == 100
+    assert ttft.p50 == pytest.approx(0.05, abs=0.03)
+    assert ttft.p95 == pytest.approx(0.4, abs=0.05)
+
+
+def test_conversations_feed_answers_back(tmp_path: Path) -> None:
+    """The second turn carries the first answer, keeps the session id and waits its pause."""
+    details = tmp_path / "requests.jsonl"
+    with TimedTarget(lambda _got: stream(0.02, 0.01, 3)) as target:
+        spec = DatasetSpec(name="multi-turn", input_len=5, output_len=3, turns=2, think=0.2)
+        found = run(target.url, details=details, dataset=spec, concurrency=2, count=2)
+    second = [got for got in target.got if len(got.body["messages"]) == 3]
+    assert found.figures.counts.sent == 4
+    assert {got.body["messages"][1]["content"] for got in second} == {" w0 w1 w2"}
+    assert len({got.headers["x-session-id"] for got in target.got}) == 2
+    turns = [row for row in rows(details) if row["turn"] == 1]
+    assert all(row["due"] >= 0.2 for row in turns)
+
+
+def test_a_cap_on_open_requests_shows_the_wait() -> None:
+    """At 40 req/s with two places and answers of 0.1 s, waiting is in the queue and from-schedule figures."""
+    with TimedTarget(lambda _got: stream(0.1, 0.0, 1)) as target:
+        found = run(target.url, rate=40.0, burstiness=math.inf, count=20, max_concurrency=2)
+    latency = found.figures.latency
+    assert found.figures.concurrency.peak == 2
+    assert latency["queue"].max == pytest.approx(0.5, abs=0.1)
+    assert latency["ttft"].max < 0.2
+    assert latency["ttft_sched"].max > 0.4
+    assert any("waited for a free place" in warning for warning in found.verdict.warnings)
+
+
+def test_warm_up_and_warm_cache_are_not_measured() -> None:
+    """Warm-up sends other prompts, the warm policy the very ones; only the plan is in the figures."""
+    spec = DatasetSpec(input_len=70, output_len=2)
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        found = run(target.url, dataset=spec, count=5, warmups=3, cache="warm")
+    assert found.figures.counts.sent == 5
+    assert len(target.got) == 13
+    assert repeated_prefixes(target.got) == 5
+
+
+def test_direct_measures_the_workers_in_the_same_run() -> None:
+    """Every second request goes past the router; both are reported, the router's with its split."""
+    headers = {"X-Infera-Worker": "w1", "Server-Timing": "queue;dur=1.0, pick;dur=0.5, upstream;dur=50"}
+
+    def routed(_got: Got) -> Script:
+        return Script(stream(0.08, 0.01, 3).steps, headers=headers)
+
+    with TimedTarget(routed) as router, TimedTarget(lambda _got: stream(0.05, 0.01, 3)) as worker:
+        router.workers = [{"worker_id": "w1", "url": worker.url, "status": "active"}]
+        found = run(router.url, count=20, rate=40.0, direct=())
+    assert found.direct is not None
+    assert (found.figures.counts.sent, found.direct.counts.sent) == (10, 10)
+    assert found.figures.latency["ttft"].p50 - found.direct.latency["ttft"].p50 == pytest.approx(0.03, abs=0.015)
+    assert found.figures.router["upstream"].mean == pytest.approx(0.05)
+    assert found.figures.router["client_to_router"].p50 == pytest.approx(0.03, abs=0.015)
+    assert imbalance(found.figures.workers) == 1
+
+
+def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:
+    """Three rows at 0, 1 and 2 s at speed 5 arrive at 0, 0.2 and 0.4 s."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(
+        f'{{"timestamp": {at}, "input_length": 4, "output_length": 2, "hash_ids": [1]}}\n' for at in (0, 1000, 2000)))
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        found = run(target.url, dataset=DatasetSpec(name="mooncake", path=str(path)), speed=5.0)
+    start = target.got[0].at
+    assert [got.at - start for got in target.got] == pytest.approx([0, 0.2, 0.4], abs=0.03)
+    assert found.figures.counts.planned == 3
+
+
+def test_the_search_finds_the_most_load() -> None:
+    """A target that keeps up with three callers and not with four: the search says so."""
+    open_now: list[float] = []
+
+    def reply(_got: Got) -> Script:
+        now = perf_counter()
+        open_now[:] = [end for end in open_now if end > now]
+        took = 0.02 if len(open_now) < 3 else 0.2
+        open_now.append(now + took)
+        return stream(took, 0.0, 1)
+
+    with TimedTarget(reply) as target:
+        found = document(target.url, count=40, find_max="concurrency", slos=parse(["ttft:120"]), attainment=0.7)
+    assert found.findings["find_max"]["passed"] >= 3
+    assert found.findings["find_max"]["failed"] is not None
+
+
+def test_an_unreachable_target_is_told_before_the_load() -> None:
+    """Nobody listens: one sentence with the address."""
+    with pytest.raises(ServerUnreachable, match=r"cannot reach 127\.0\.0\.1:9"):
+        run("http://127.0.0.1:9", count=1)
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"model": "other"}, "does not serve 'other', but m"), ({"rate": 1.0, "concurrency": 1, "count": 1}, "rate or"),
+    ({"dataset": DatasetSpec(name="nope")}, "no dataset 'nope'"), ({"direct": (), "count": 1}, "list its workers"),
+    ({"dataset": DatasetSpec(name="openai")}, "give --dataset-path"), ({"find_max": "rate", "count": 1}, "--goodput"),
+    ({"dataset": DatasetSpec(name="openai", path="/nowhere/x")}, "cannot read"),
+    ({"rate": 0.01, "duration": 1.0}, "not one request is due"), ({"tokenizer": "/nowhere"}, "tokenizer"),
+])
+def test_bad_input_is_told_before_the_load(options: dict[str, Any], words: str) -> None:
+    """Wrong models, datasets, rates and missing limits end in words, and nothing is sent."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        with pytest.raises(ConfigError, match=words):
+            run(target.url, **options)
+        assert target.got == []
+
+
+def test_a_target_that_dies_in_mid_run_is_a_failure(tmp_path: Path) -> None:
+    """Streams that break off when the target ends are failures, and later requests cannot connect."""
+    with TimedTarget(lambda _got: stream(0.02, 0.05, 40)) as target:
+        url = target.url
+
+        class Killer(Quiet):
+            def goes(self, progress: list[object]) -> None:  # type: ignore[override]
+                if any(one.state == "running" and one.open for one in progress):  # type: ignore[attr-defined]
+                    target.close()
+
+        found = document(url, watcher=Killer(), rate=20.0, duration=1.5, dataset=SHORT).runs[0]
+    assert found.figures.counts.ok == 0
+    assert found.figures.counts.failed == found.figures.counts.sent
+    assert "connect" in found.figures.counts.failures
+    assert found.verdict.exit_code == 1
+
+
+def test_file_prompts_are_salted_in_a_cold_run(tmp_path: Path) -> None:
+    """Prompts of a file begin with a salt of the run, so that the next run finds no cache."""
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        run(target.url, dataset=prompts(tmp_path, ["a", "b"]), count=2)
+        salts = {got.body["messages"][0]["content"] for got in target.got}
+        run(target.url, dataset=prompts(tmp_path, ["a", "b"]), count=2)
+    assert len(salts) == 1
+    assert target.got[-1].body["messages"][0]["content"] not in salts

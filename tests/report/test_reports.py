@@ -1,0 +1,193 @@
+"""What people and programs get to read."""
+
+from __future__ import annotations
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from infera_cli.report import console, page, plots, rows
+from infera_cli.report.progress import Bar
+from infera_cli.workload import text
+from infera_cli.workload.comparison import compare
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.goodput import parse
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.result import Client, Document, Run, decode, encode
+from infera_cli.workload.verdict import Circumstances, judge
+from tests.workload.samples import failure, sample
+
+TIMING = {"queue": 0.001, "pick": 0.0001, "upstream": 0.09}
+
+
+def figures(scale: float = 1.0, count: int = 100) -> Figures:
+    tally = Tally(parse(["ttft:120"]))
+    for n in range(count):
+        tally.add(sample(n * 0.1, scale * (0.1 + 0.0005 * (n % 50)), (0.02,) * 4, worker=f"w{n % 3 // 2}",
+                         cached=4, timing=TIMING))
+    tally.add(failure("http_500", 1.0, 1.1, error="<boom>"))
+    return tally.figures(planned=count + 1, offered=10.0)
+
+
+def run(cell: str = "", repeat: int = 0, scale: float = 1.0, **options: Any) -> Run:
+    found = figures(scale)
+    around = Circumstances(max_error_rate=0.1)
+    return Run(cell, repeat, "2026-01-01T10:00:00+00:00", False,
+               {"model": "m", "rate": 10.0, "dataset": {"name": "random"}, "seed": 1, "cache": "cold", **options},
+               {"url": "http://x", "workers": {"w0": "u", "w1": "u"}}, Client("here", 1, 0.1, 0.1, "same host"), found,
+               None, judge(found, around))
+
+
+def test_the_console_report_has_every_part() -> None:
+    """Header, latency, split, rates, workers, failures and, last, the verdict."""
+    told = console.report(Document((run(),), "0"))
+    for words in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
+                  "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
+                  "within all limits", "1 × http_500: <boom>", "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
+        assert words in told
+    assert told.rstrip().splitlines()[-1] == "VALID"
+    assert "\x1b" not in told
+
+
+def test_percentiles_with_few_samples_are_marked() -> None:
+    """100 samples carry p90 and not p99: the mark stands behind those that are few for it."""
+    row = next(row for row in rows.latencies(figures()) if row.key == "ttft")
+    assert rows.milliseconds(row.figures, "p90") == rows.milliseconds(row.figures, "p90").rstrip("~")
+    assert rows.milliseconds(row.figures, "p99").endswith("~")
+
+
+def test_chosen_metrics_and_percentiles_are_shown() -> None:
+    """--percentile-metrics and --metric-percentiles choose rows and columns."""
+    told = console.report(Document((run(),), "0"), metrics=("tpot",), statistics=("mean", "p75"))
+    assert "p75" in told
+    assert "p90" not in told
+    assert "E2EL" not in told.split("time to the first byte")[0]
+
+
+def test_colour_only_when_asked_for() -> None:
+    """With colour the verdict is green; without there is no escape."""
+    assert "\x1b[32mVALID" in console.report(Document((run(),), "0"), colour=True)
+
+
+def test_several_runs_have_an_overview() -> None:
+    """A sweep ends in one line per run, and the search in a sentence."""
+    document = Document((run("rate=1"), run("rate=2", 1)), "0", {"find_max": {
+        "kind": "rate", "passed": 2, "failed": 3, "attainment": 0.95}})
+    told = console.report(document)
+    assert "all runs" in told
+    assert "rate=2 #2" in told
+    assert "most load with 95% of requests within the limits: rate between 2 (kept) and 3 (not kept)" in told
+
+
+@pytest.mark.parametrize(("found", "words"), [
+    ({"kind": "rate", "passed": 0, "failed": 1, "attainment": 0.9}, "not even rate 1 keeps 90%"),
+    ({"kind": "concurrency", "passed": 64, "failed": None, "attainment": 0.9}, "concurrency 64 keeps"),
+])
+def test_a_search_without_an_interval_says_so(found: dict[str, object], words: str) -> None:
+    """Nothing passed, or nothing failed: both are said."""
+    assert words in console.find_max(found)
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"concurrency": 4, "count": 9}, "closed loop, 4 callers, 9 requests"), ({"count": 9}, "all at once, 9 requests"),
+    ({"rate": 2.0, "burstiness": "inf", "duration": 5.0}, "open loop, constant 2.0 req/s, 5 s"),
+    ({"rate": 2.0, "burstiness": 0.5}, "gamma 0.5"),
+    ({"dataset": {"name": "azure"}, "speed": 2.0}, "trace at speed 2.0"),
+    ({"ramp_shape": "linear", "ramp_start": 1, "ramp_end": 9, "duration": 5.0}, "linear ramp 1→9 req/s, 5 s"),
+])
+def test_arrivals_in_words(options: dict[str, object], words: str) -> None:
+    """The header says how requests arrived."""
+    assert words in console.arrivals(options)
+
+
+def test_a_document_survives_its_file() -> None:
+    """What is saved is what is read, infinite adjusted percentiles included."""
+    document = Document((run(),), "0")
+    assert decode(encode(document), "f") == msgspec.json.decode(encode(document), type=Document)
+    assert decode(encode(document), "f").runs[0].figures.adjusted["ttft"]["p999"] is None
+
+
+def svgs(html: str) -> list[bytes]:
+    return [base64.b64decode(found) for found in re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", html)]
+
+
+def test_the_page_is_one_file_with_sound_plots() -> None:
+    """No script, no link, no network: every plot is inside and is well-formed SVG with readable text."""
+    html = page.report(Document((run("rate=1"), run("rate=2", scale=2.0)), "0"))
+    drawn = svgs(html)
+    assert len(drawn) >= 10
+    assert all(ET.fromstring(svg).tag.endswith("svg") for svg in drawn)
+    assert not re.search(r"<script|<link|(src|href)=\"(?!data:)|url\(http", html)
+    assert any(b"milliseconds (log)" in svg for svg in drawn)
+    assert "&lt;boom&gt;" in html
+    assert len(html) < 1_500_000
+
+
+def test_plots_are_the_same_each_time() -> None:
+    """The same figures give the same bytes."""
+    assert plots.over_time(figures()) == plots.over_time(figures())
+
+
+def test_a_run_without_a_success_has_a_page() -> None:
+    """No latency, no points: the page says what failed and draws nothing that is not there."""
+    found = Tally().update([failure("connect")]).figures()
+    empty = msgspec.structs.replace(run(), figures=found, verdict=judge(found, Circumstances()))
+    html = page.report(Document((empty,), "0"))
+    assert "1 sent, 0 ok, 1 failed" in html
+    assert "connect" in console.report(Document((empty,), "0"))
+
+
+def test_a_comparison_page_has_both_curves() -> None:
+    """A and B are drawn into one plot, and the table calls the change."""
+    first, second = Document((run(),), "0"), Document((run(scale=1.5),), "0")
+    cells = {"": compare([first.runs[0].figures], [second.runs[0].figures], text.dice(1))}
+    html = page.comparison(("a.json", "b.json"), (first, second), cells)
+    assert 'class="worse"' in html
+    assert len(svgs(html)) == 3
+    assert "+50" in console.comparison(("a", "b"), cells)
+
+
+class Process(msgspec.Struct):
+    state: str = "running"
+    done: int = 0
+    failed: int = 0
+    open: int = 0
+    ttft: float | None = None
+    lag: float = 0.0
+
+
+class Plan(msgspec.Struct):
+    cell: str = ""
+    repeat: int = 0
+    requests: int | None = None
+    seconds: float | None = None
+
+
+def test_progress_tells_rate_open_ttft_errors_and_time_left() -> None:
+    """Half of 100 requests after 10 s: 50 %, 10 s left, the rate of late, the worst lag."""
+    bar = Bar(Console(file=None, force_terminal=False))
+    bar.begin(Plan("rate=5", 1, requests=100))
+    assert bar.line([Process(state="ready")], 0.0) == "getting ready…"
+    bar.line([Process(done=0)], 0.0)
+    bar.line([Process(done=40)], 8.0)
+    line = bar.line([Process(done=25, failed=1, open=3, ttft=0.2), Process(done=23, failed=1, lag=0.004)], 10.0)
+    assert "rate=5#2" in line
+    assert " 50% 0:10 left" in line
+    for words in ("4.0 req/s", "3 open", "TTFT 200 ms", "2 errors", "lag 4 ms"):
+        assert words in line
+    bar.end()
+
+
+def test_progress_of_a_timed_run_counts_down() -> None:
+    """With a duration the time itself is the progress; with neither, the number done."""
+    bar = Bar(Console(force_terminal=False))
+    bar.begin(Plan(seconds=60.0))
+    bar.line([Process()], 0.0)
+    assert " 25% 0:45 left" in bar.line([Process(done=7)], 15.0)
+    bar.begin(Plan())
+    assert "7 done" in bar.line([Process(done=7)], 1.0)
