@@ -174,6 +174,9 @@ class ServeSettings:
     on_exit: str | None = setting(
         None, Choice(("stop", "keep")), _LAUNCH,
         "What happens to launched replicas at the end.", unset="keep with --state-file, else stop")
+    ssh_host_keys: str = setting(
+        "strict", Choice(("strict", "accept-new")), _LAUNCH,
+        "Whether the key of a machine never seen before is refused or noted.")
 
     log_level: str = setting(
         "info", Choice(("debug", "info", "warning", "error")), _LOGS,

@@ -27,7 +27,7 @@ from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.access import Access
 from infera_cli.gateway.app import ControlParts, build_app
 from infera_cli.gateway.dispatch import Dispatcher
-from infera_cli.gateway.endpoints.parts import SourceState
+from infera_cli.gateway.endpoints.parts import Capacity, SourceState
 from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
@@ -47,7 +47,7 @@ from infera_cli.telemetry.watched import Watched
 from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
-from infera_cli.wiring.sources import Into, Say, sources_of
+from infera_cli.wiring.sources import Into, Say, launching_of, sources_of
 
 _FILES = 1 << 20
 _log = logging.getLogger("infera.serve")
@@ -80,6 +80,7 @@ class Server:
         self.tls = serving_tls(settings)
         self.discovery = FromEtcd(settings) if backend_of(settings) else None
         self.sources = [*sources_of(settings), *([self.discovery] if self.discovery else [])]
+        self.launching = launching_of(self.sources)
         self.bus = Bus()
         self._make_fleet(settings)
         self._make_telemetry()
@@ -131,7 +132,7 @@ class Server:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────
     async def serve(self, say: Say, ready: Callable[[], None] = lambda: None) -> None:
         """Run until told to stop."""
-        into = Into(self.registry, self.bus, say, self.gate, self.fetch)
+        into = Into(self.registry, self.bus, say, self.gate, self.fetch, self.url)
         async with contextlib.AsyncExitStack() as stack:
             for source in self.sources:
                 await source.open(into, stack)
@@ -153,6 +154,8 @@ class Server:
         yield f"infera {__version__} listening on {self.url}"
         for member in self.registry.members():
             yield f"  worker {member.spec.id}  {member.spec.url}"
+        if self.launching is not None:
+            yield from self.launching.banner()
         yield (
             f"  policy {self.policy.name}, session ttl {settings.session_ttl:g} s, "
             f"affinity slack {settings.affinity_slack}"
@@ -179,6 +182,8 @@ class Server:
             source_kind="discovery" if self.discovery else "files",
             records=self.discovery.records if self.discovery else {},
             body_limit=self.settings.max_body_size,
+            supervisor=self.launching,
+            capacity=self.launching.capacity if self.launching else Capacity,
         )
         return http_server(
             build_app(parts),
@@ -204,6 +209,8 @@ class Server:
     def _install_signals(self, server: HttpServer, into: Into) -> None:
         def stop() -> None:
             server.force_exit = self.stopping  # a second signal ends at once
+            if self.stopping and self.launching is not None:
+                self.launching.hurry()
             self.stopping = server.should_exit = True
 
         loop = asyncio.get_running_loop()

@@ -7,7 +7,8 @@ Making a source reads and checks what it names, so that a bad file stops the pro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,19 +22,23 @@ from infera_cli.fleet.sources.replicas import SOURCE, ReplicaSource
 from infera_cli.gateway.gate import Gate
 from infera_cli.launch.sim import SimEngines
 from infera_cli.routing.types import WorkerSpec
+from infera_cli.wiring.launching import Launching
 
 Say = Callable[[str], None]
+log = logging.getLogger("infera.fleet")
 
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """What a source is opened into. `say` speaks to the person who started the server, `fetch` to workers."""
+    """What a source is opened into. `say` speaks to the person who started the server, `fetch` to workers; `url` is
+    where we answer."""
 
     registry: Registry
     bus: Bus
     say: Say
     gate: Gate
     fetch: Fetch
+    url: str = ""
 
 
 class Source(Protocol):
@@ -50,16 +55,23 @@ class FromFile:
     """`--replicas FILE`."""
 
     def __init__(self, settings: ServeSettings, path: str) -> None:
-        self._file = ReplicaSource(path, router_port=settings.port, api_key=worker_api_key(settings))
+        key = worker_api_key(settings)
+        self._file = ReplicaSource(path, router_port=settings.port, api_key=key)
         self._loaded = self._file.load()
+        self.launching = Launching(settings, self._loaded.file, api_key=key)
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         into.registry.replace_source(SOURCE, self._loaded.specs)
+        if self.launching.declared:
+            stack.push_async_callback(self.launching.close, into.say)
+            await self.launching.start(into.registry, into.fetch, address=into.url)
 
     def reload(self, into: Into) -> bool:
-        """See Source; a bad file is refused and the old one stays."""
-        self._file.reload(into.registry, into.bus)
+        """See Source; a bad file is refused and the old one stays. Machines are those of the start (§1.14)."""
+        loaded = self._file.reload(into.registry, into.bus)
+        if loaded is not None and loaded.file.hosts != self._loaded.file.hosts:
+            log.warning("%s: \"hosts\" changed; that needs a restart, or `infera fleet rollout`", loaded.file.path)
         return True
 
 
@@ -94,6 +106,12 @@ class FromSimulation:
     def reload(self, into: Into) -> bool:
         """See Source."""
         return False
+
+
+def launching_of(sources: Iterable[Source]) -> Launching | None:
+    """Who launches replicas for this server; None where no machines are declared."""
+    made = (source.launching for source in sources if isinstance(source, FromFile))
+    return next((launching for launching in made if launching.declared), None)
 
 
 def sources_of(settings: ServeSettings) -> list[Source]:

@@ -63,6 +63,22 @@ class Capacity:
     free_slots: tuple[str, ...] = ()
 
 
+class Supervisor(Protocol):
+    """Who launches and stops replicas on declared machines."""
+
+    def owns(self, name: str) -> bool:
+        """Whether a replica of that name was launched here and is not gone."""
+
+    async def launch(self, slot: str | None = None) -> tuple[str, str]:
+        """Name and URL of a replica whose command was started. Raises Conflict, NotFound, FleetError."""
+
+    async def stop(self, name: str, *, drain: bool = True) -> str | None:
+        """Drain, stop, wait; what is left of it in words, None when nothing is."""
+
+    def slots(self) -> Sequence[Mapping[str, Any]]:
+        """Every declared slot and what is on it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
     """A place that workers come from. `stale`: it could not be read, and what it said before still holds.
@@ -91,6 +107,7 @@ class ControlParts:
     source_kind: SourceKind = "files"
     is_draining: Callable[[], bool] = field(default=lambda: False)
     capacity: Callable[[], Capacity] = field(default=Capacity)
+    supervisor: Supervisor | None = None
     sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
     records: Mapping[str, WorkerRecord] = field(default_factory=dict)
     clock: Callable[[], float] = monotonic
