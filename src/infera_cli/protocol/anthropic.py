@@ -11,8 +11,11 @@ _BY_STATUS = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    402: "billing_error",
+    408: "timeout_error",
     503: "overloaded_error",
     504: "timeout_error",
+    529: "overloaded_error",
 }
 
 

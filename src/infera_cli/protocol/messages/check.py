@@ -1,0 +1,58 @@
+"""Reading members of a body that anybody may have written: the right type, or a sentence that names the member."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from infera_cli.errors import RequestError
+
+Object = dict[str, Any]
+_NAMES = {
+    str: "a string", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object",
+}  # fmt: skip
+
+
+def bad(where: str, what: str) -> RequestError:
+    """The refusal of the member `where`, a dotted path such as `messages.0.content`."""
+    return RequestError(f"{where}: {what}", param=where)
+
+
+def read_object(body: bytes | bytearray) -> Object:
+    """The body as an object. Raises RequestError."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise RequestError(f"The body is not valid JSON: {str(wrong)[:120]}.") from None
+    except RecursionError:
+        raise RequestError("The body is nested too deeply.") from None
+    if not isinstance(value, dict):
+        raise RequestError("The body must be a JSON object.")
+    return value
+
+
+def as_type(value: Any, kind: type, where: str) -> Any:
+    """`value` if it is a `kind` (true is no integer, an integer is a number). Raises RequestError."""
+    if kind is float and type(value) is int:
+        return value
+    if type(value) is not kind:
+        raise bad(where, f"must be {_NAMES[kind]}.")
+    return value
+
+
+def optional(source: Object, name: str, kind: type, where: str = "") -> Any:
+    """The member `name`, None where it is absent or null. Raises RequestError."""
+    value = source.get(name)
+    return None if value is None else as_type(value, kind, where + name)
+
+
+def required_text(source: Object, name: str, where: str = "") -> str:
+    """The member `name`, a string that is not blank. Raises RequestError."""
+    value = source.get(name)
+    if value is None:
+        raise bad(where + name, "is required.")
+    text: str = as_type(value, str, where + name)
+    if not text.strip():
+        raise bad(where + name, "must not be blank.")
+    return text
