@@ -28,7 +28,11 @@ VLLM_PYTHON ?= $(VLLM_ENV)/bin/python
 VLLM_TORCH_INDEX ?=
 PEERS_ENV ?= $(CACHE)/bench-peers
 
-.PHONY: help demo test lint e2e bench fuzz docs completions clean
+COMPILED := .venv-compiled/bin
+COMPILED_READY := .venv-compiled/.ready
+SOURCES := $(shell git ls-files src hatch_build.py pyproject.toml)
+
+.PHONY: help demo test lint e2e bench fuzz docs completions clean compiled
 
 help:  ## show this list
 	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
@@ -39,18 +43,21 @@ demo: $(READY)  ## simulated engines and the router on this machine, with conver
 test: $(READY)  ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
+compiled: $(COMPILED_READY)  ## the tests of the data plane against the package as it is installed: compiled
+	@$(COMPILED)/python -m pytest -n 2 --dist loadfile tests/gateway tests/routing tests/fleet tests/fuzz $(PYTEST_ARGS)
+
 lint: $(READY)  ## ruff, mypy --strict, and the rules of the architecture
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
-e2e: $(READY) vllm-environment  ## the whole way with two real vLLM servers on the CPU
+e2e: $(COMPILED_READY) vllm-environment  ## the whole way with two real vLLM servers on the CPU
 	@if [ -e "$(VLLM_PYTHON)" ]; then \
-		VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/python -m pytest tests/e2e -m e2e -n 0 $(PYTEST_ARGS); \
+		VLLM_PYTHON="$(VLLM_PYTHON)" $(COMPILED)/python -m pytest tests/e2e -m e2e -n 0 $(PYTEST_ARGS); \
 	else echo "make e2e: skipped, since E2E_OPTIONAL=1 and there is no vLLM."; fi
 
-bench: $(READY)  ## ours and its peers side by side; the table goes to bench/results/
-	@PEERS_ENV="$(PEERS_ENV)" $(BIN)/python -m bench.run $(BENCH_ARGS)
+bench: $(COMPILED_READY)  ## ours and its peers side by side; the table goes to bench/results/
+	@PEERS_ENV="$(PEERS_ENV)" $(COMPILED)/python -m bench.run $(BENCH_ARGS)
 
 fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
@@ -59,7 +66,7 @@ docs completions: $(READY)  ## write the generated pages and completion scripts 
 	@$(BIN)/python docs/generate.py
 
 clean:  ## remove what was built in this clone (environments outside it stay)
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-compiled build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ── environments ─────────────────────────────────────────────────────────────────────────────────────
@@ -69,6 +76,16 @@ $(READY): pyproject.toml
 		echo "$(PYTHON) cannot make a virtual environment (on Debian: apt install python3-venv)." >&2; exit 1; }
 	@echo "Setting up .venv (a minute or two, this once) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+$(COMPILED_READY): $(SOURCES)
+	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found; name one with PYTHON=/path/to/python3." >&2; exit 1; }
+	@[ -x $(COMPILED)/python ] || $(PYTHON) -m venv .venv-compiled || { rm -rf .venv-compiled; exit 1; }
+	@echo "Setting up .venv-compiled: the package as users install it (two minutes) …"
+	@$(COMPILED)/python -m pip install --quiet --disable-pip-version-check ".[dev]"
+	@$(COMPILED)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	@$(COMPILED)/infera version | grep -q compiled || { \
+		echo "The hot path was not compiled: is there a C compiler (Debian: apt install gcc python3-dev)?" >&2; exit 1; }
 	@touch $@
 
 .PHONY: vllm-environment

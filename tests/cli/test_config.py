@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from infera_cli import __version__
+from infera_cli.routing import ledger
 from tests.cli.conftest import Infera, Result
 
 
@@ -69,8 +70,10 @@ def test_check_knows_scheduler_files(infera: Infera, tmp_path: Path) -> None:
 
 def test_version_for_people_and_programs(infera: Infera) -> None:
     """One line, or what it runs on as JSON."""
-    assert infera("version") == Result(0, f"infera {__version__}, Python {platform.python_version()}\n", "")
+    how = "interpreted" if (ledger.__file__ or "").endswith(".py") else "compiled"
+    assert infera("version") == Result(0, f"infera {__version__} ({how}), Python {platform.python_version()}\n", "")
     document = json.loads(infera("version", "-o", "json").out)
     assert (document["infera"], document["python"]) == (__version__, platform.python_version())
+    assert document["compiled"] is (how == "compiled")
     assert "uvicorn" in document["parts"]
     assert infera("version", "-o", "xml").code == 2

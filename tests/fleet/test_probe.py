@@ -6,7 +6,7 @@ import asyncio
 import errno
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -303,11 +303,20 @@ async def test_a_sweep_that_fails_is_not_the_last(
     w = world(1)
     calls: list[float] = []
 
-    def sweep(now: float) -> int:
-        calls.append(now)
-        raise RuntimeError("a bug")
+    class Broken:
+        def sweep(self, now: float) -> int:
+            calls.append(now)
+            raise RuntimeError("a bug")
 
-    monkeypatch.setattr(w.registry, "sweep", sweep)
+        def members(self) -> Sequence[Member]:
+            return w.registry.members()
+
+        def probed(self, *_told: object) -> None:
+            """Nothing of interest here."""
+
+        models_learned = probed
+
+    monkeypatch.setattr(w.prober, "_registry", Broken())
     await w.time.advance(10.0)
     assert calls == [5.0, 10.0]
     assert "sweeping" in caplog.text

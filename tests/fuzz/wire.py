@@ -134,12 +134,12 @@ class Pipe(asyncio.Transport):
         return self.closed or self.sending_over
 
 
-class MemoryClient(Client):
+class MemoryDialer:
     """Connects to nothing; `made` are the transports of the connections it gave out."""
 
     made: list[Pipe]
 
-    async def connect(self, pool: Pool) -> Connection:
+    async def __call__(self, pool: Pool) -> Connection:
         connection = Connection(pool)
         pipe = Pipe(connection)
         connection.connection_made(pipe)
@@ -160,8 +160,9 @@ class World:
         self.bus = Bus()
         self.fleet = Registry(self.bus, pins=Pins(600, cap=100), breaker=BreakerRules(threshold=0))
         self.fleet.add(WorkerSpec(id="w", host="worker.test", port=80))
-        self.upstream = MemoryClient(connect_timeout=5, idle_limit=4, clock=lambda: 0.0)
-        self.upstream.made = []
+        self.dialer = MemoryDialer()
+        self.dialer.made = []
+        self.upstream = Client(self.dialer, idle_limit=4, clock=lambda: 0.0)
         dispatcher = Dispatcher(self.fleet, policy("session"), slack=8, clock=lambda: 0.0)
         self.gate = Gate(dispatcher, self.upstream, self.bus, Access(), options or RelayOptions(), clock=lambda: 0.0)
         self._class = bound_to(self.gate)
@@ -179,7 +180,7 @@ class World:
     @property
     def workers(self) -> list[Pipe]:
         """The worker connections made so far."""
-        return self.upstream.made
+        return self.dialer.made
 
     async def reset(self) -> None:
         """End every worker connection and forget it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 from importlib import metadata
 from typing import Annotated
@@ -28,7 +29,14 @@ def version(
         raise UsageError(f"-o must be table or json, not {output!r}")
     if as_json or output == "json":
         parts = {part: metadata.version(part) for part in PARTS}
-        console.json({"infera": __version__, "python": platform.python_version(),
+        console.json({"infera": __version__, "compiled": is_compiled(), "python": platform.python_version(),
                       "platform": platform.platform(), "parts": parts})
         return
-    console.data(f"infera {__version__}, Python {platform.python_version()}")
+    how = "compiled" if is_compiled() else "interpreted"
+    console.data(f"infera {__version__} ({how}), Python {platform.python_version()}")
+
+
+def is_compiled() -> bool:
+    """Whether the hot path runs as machine code (docs/decisions/0009)."""
+    found = importlib.util.find_spec("infera_cli.routing.ledger")
+    return found is not None and found.origin is not None and not found.origin.endswith(".py")

@@ -33,6 +33,7 @@ from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
 from infera_cli.gateway.source_board import SourceBoard
+from infera_cli.gateway.upstream.dial import Dialer
 from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.gateway.upstream.http import Client
 from infera_cli.routing.catalogue import policy
@@ -91,12 +92,11 @@ class Server:
         self.registry = Registry(
             self.bus, pins=Pins(settings.session_ttl), breaker=breaker_rules(settings), created=int(time.time())
         )
-        self.upstream = Client(
-            connect_timeout=settings.connect_timeout, idle_limit=Timeouts().worker_idle, clock=time.monotonic
-        )
+        dialer = Dialer(settings.connect_timeout)
+        self.upstream = Client(dialer, idle_limit=Timeouts().worker_idle, clock=time.monotonic)
         dispatcher = Dispatcher(self.registry, self.policy, slack=settings.affinity_slack)
         self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
-        self.fetch = Fetcher(self.upstream)
+        self.fetch = Fetcher(self.upstream, dialer)
         self.prober = Prober(
             self.registry,
             self.fetch,

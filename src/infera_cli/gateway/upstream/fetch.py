@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from infera_cli.gateway.upstream.dial import Dialer
 from infera_cli.gateway.upstream.http import Client, Connection, Pool
 from infera_cli.protocol.headers import AnswerHead
 from infera_cli.routing.types import WorkerSpec
@@ -56,13 +57,14 @@ class _Collector:
 class Fetcher:
     """GETs from workers, with each worker's own key."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, dialer: Dialer) -> None:
         self._client = client
+        self._dialer = dialer
 
     async def __call__(self, spec: WorkerSpec, path: str, *, timeout: float) -> Reply:  # noqa: ASYNC109 - the prober's interface
         """GET `path` below the worker's base URL. Raises OSError, TimeoutError; redirects are not followed."""
         async with asyncio.timeout(timeout):
-            connection = await self._client.connect(Pool(spec, self._client))
+            connection = await self._dialer.connect(Pool(spec, self._client))
             collector = _Collector()
             try:
                 connection.send(collector, _request(spec, path), b"")

@@ -7,7 +7,6 @@ wrong is named by what it allows (style.md 11): nothing was sent, sent but unans
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -299,18 +298,24 @@ class Pool:
 
     async def connect(self) -> Connection:
         """A fresh connection. Raises OSError (also for TLS failures) or TimeoutError."""
-        return await self._client.connect(self)
+        return await self._client.dial(self)
+
+
+class Dial(Protocol):
+    """Makes a connection for a pool."""
+
+    async def __call__(self, pool: Pool) -> Connection:
+        """A fresh connection to the pool's worker. Raises OSError (also for TLS failures) or TimeoutError."""
 
 
 class Client:
-    """All pools, and how connections are made: one TLS context a worker, no proxies from the environment (B17)."""
+    """The pools of all workers. `idle_limit` is in seconds; connections are made by `dial`."""
 
-    def __init__(self, *, connect_timeout: float, idle_limit: float, clock: Callable[[], float]) -> None:
-        self.connect_timeout = connect_timeout
+    def __init__(self, dial: Dial, *, idle_limit: float, clock: Callable[[], float]) -> None:
+        self.dial = dial
         self.idle_limit = idle_limit
         self.clock = clock
         self._pools: dict[Worker, Pool] = {}
-        self._tls: dict[str | None, ssl.SSLContext] = {}
 
     @property
     def pools(self) -> list[Pool]:
@@ -344,25 +349,3 @@ class Client:
         """End of the program."""
         for worker in list(self._pools):
             self.forget(worker)
-
-    async def connect(self, pool: Pool) -> Connection:
-        """See `Pool.connect`."""
-        spec = pool.spec
-        context = self._context(spec)
-        async with asyncio.timeout(self.connect_timeout):
-            _transport, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(pool),
-                spec.address or spec.host,
-                spec.port,
-                ssl=context,
-                server_hostname=spec.host if context else None,
-            )
-        return connection
-
-    def _context(self, spec: WorkerSpec) -> ssl.SSLContext | None:
-        if spec.scheme == "http":
-            return None
-        context = self._tls.get(spec.ca_file)
-        if context is None:
-            context = self._tls[spec.ca_file] = ssl.create_default_context(cafile=spec.ca_file)
-        return context

@@ -1,0 +1,107 @@
+"""Compiles the modules that every request runs through, where there is a C compiler (docs/decisions/0009).
+
+The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. Without a compiler,
+or with INFERA_PURE=1, the wheel holds the sources alone and everything works, more slowly. An editable install is never
+compiled, so that an edit counts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+HOT = (
+    "fleet/member.py",
+    "fleet/pools.py",
+    "fleet/registry.py",
+    "fleet/roster.py",
+    "gateway/answer.py",
+    "gateway/dispatch.py",
+    "gateway/gate.py",
+    "gateway/identity.py",
+    "gateway/marks.py",
+    "gateway/record.py",
+    "gateway/relay.py",
+    "gateway/upstream/http.py",
+    "protocol/headers.py",
+    "protocol/repeat.py",
+    "protocol/sse.py",
+    "routing/catalogue.py",
+    "routing/health.py",
+    "routing/journey.py",
+    "routing/ledger.py",
+    "routing/pickers.py",
+    "routing/pipeline.py",
+    "routing/policies/least_loaded.py",
+    "routing/policies/power_of_two.py",
+    "routing/policies/random_choice.py",
+    "routing/policies/round_robin.py",
+    "routing/policies/session.py",
+    "routing/sessions.py",
+)
+
+_MYPY = """[mypy]
+mypy_path = {src}
+namespace_packages = true
+explicit_package_bases = true
+ignore_missing_imports = true
+"""
+
+
+class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the compiled modules to a wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called by hatchling before a wheel is put together; `version` is `editable` or `standard`."""
+        if self.target_name != "wheel" or version == "editable" or os.environ.get("INFERA_PURE"):
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="infera-build-"))
+        try:
+            built = compiled(Path(self.root), self._folder)
+        except (Exception, SystemExit) as error:
+            self.app.display_warning(f"infera is installed uncompiled, which works but is slower: {error}")
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["force_include"].update(built)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Called after the wheel was written."""
+        if hasattr(self, "_folder"):
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def compiled(root: Path, folder: Path) -> dict[str, str]:
+    """Compile HOT into `folder`; path of each library → where it goes in the wheel."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    source = root / "src"
+    (folder / "mypy.ini").write_text(_MYPY.format(src=source))
+    before = Path.cwd(), list(sys.argv)
+    os.chdir(source)
+    try:
+        modules = [f"infera_cli/{name}" for name in HOT]
+        extensions = mypycify(
+            [f"--config-file={folder / 'mypy.ini'}", *modules], opt_level="3", target_dir=str(folder / "c"), group_name="infera_cli"
+        )
+        distribution = Distribution({"name": "infera-cli", "ext_modules": extensions})
+        command = distribution.get_command_obj("build_ext")
+        command.build_lib = str(folder / "lib")
+        command.build_temp = str(folder / "temp")
+        command.parallel = os.cpu_count()
+        command.ensure_finalized()
+        command.run()
+    finally:
+        os.chdir(before[0])
+        sys.argv[:] = before[1]
+    library = folder / "lib"
+    return {str(path): str(path.relative_to(library)) for path in library.rglob("*.so")}

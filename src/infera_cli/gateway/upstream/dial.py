@@ -1,0 +1,43 @@
+"""How connections to workers are made: time limit, TLS, and nothing from the environment (B17)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from infera_cli.gateway.upstream.http import Connection, Pool
+from infera_cli.routing.types import WorkerSpec
+
+
+class Dialer:
+    """Connects within `timeout` seconds, TLS handshake included; one TLS context a certificate authority."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._tls: dict[str | None, ssl.SSLContext] = {}
+
+    async def __call__(self, pool: Pool) -> Connection:
+        """A fresh connection to the pool's worker. Raises OSError (also for TLS failures) or TimeoutError."""
+        async with asyncio.timeout(self.timeout):
+            return await self.connect(pool)
+
+    async def connect(self, pool: Pool) -> Connection:
+        """The same without a limit of its own."""
+        spec = pool.spec
+        context = self._context(spec)
+        _transport, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(pool),
+            spec.address or spec.host,
+            spec.port,
+            ssl=context,
+            server_hostname=spec.host if context else None,
+        )
+        return connection
+
+    def _context(self, spec: WorkerSpec) -> ssl.SSLContext | None:
+        if spec.scheme == "http":
+            return None
+        context = self._tls.get(spec.ca_file)
+        if context is None:
+            context = self._tls[spec.ca_file] = ssl.create_default_context(cafile=spec.ca_file)
+        return context
