@@ -145,6 +145,10 @@ class NoRoutableWorker(FleetError):
     type = "service_unavailable"
 
 
+class AllFull(NoRoutableWorker):
+    """Everybody who could take the request is at a cap: it may wait for a place."""
+
+
 class WorkerUnreachable(FleetError):
     """No worker could be reached, or all broke before they answered."""
 

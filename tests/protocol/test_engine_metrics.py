@@ -43,14 +43,14 @@ sglang:cached_tokens_total{model_name="q"} 300.0
 def test_a_page_of_vllm_says_everything() -> None:
     """Each field is read off vLLM's current names; series with longer names are not mistaken for them."""
     assert parse_load(VLLM) == EngineLoad(
-        running=3, waiting=2, kv_usage=0.25, cache_queries=1_234_500, cache_hits=1_000_000, preemptions=4,
-        block_size=16, num_gpu_blocks=2000, kv_cache_size_tokens=32000)
+        running=3, waiting=2, kv_usage=0.25, kv_usage_max=0.25, cache_queries=1_234_500,
+        cache_hits=1_000_000, preemptions=4, block_size=16, num_gpu_blocks=2000, kv_cache_size_tokens=32000)
 
 
 def test_a_page_of_sglang_says_the_same_in_its_own_words() -> None:
     """SGLang's names map to the same fields; what it does not count is None."""
     assert parse_load(SGLANG) == EngineLoad(
-        running=5, waiting=1, kv_usage=0.5, cache_queries=900, cache_hits=300, preemptions=None,
+        running=5, waiting=1, kv_usage=0.5, kv_usage_max=0.5, cache_queries=900, cache_hits=300, preemptions=None,
         block_size=64, num_gpu_blocks=100, kv_cache_size_tokens=6400)
 
 
@@ -119,3 +119,31 @@ def test_a_page_built_to_make_the_search_slow_does_not() -> None:
         return min(best)
 
     assert seconds(40_000) < 60 * max(seconds(4_000), 1e-5)
+
+
+def test_names_are_known_with_and_without_total() -> None:
+    """Counters are read with and without the suffix of the text format (replica-router §2.11)."""
+    page = b"vllm:prefix_cache_queries 10\nvllm:prefix_cache_hits 4\nvllm:num_preemptions 3\n"
+    load = parse_load(page)
+    assert (load.cache_queries, load.cache_hits, load.preemptions) == (10, 4, 3)
+
+
+def test_the_fullest_of_several_series_is_kept() -> None:
+    """Beside the mean, the largest usage of several series is known; NaN and Inf are not."""
+    page = b'vllm:kv_cache_usage_perc{engine="0"} 0.25\nvllm:kv_cache_usage_perc{engine="1"} 0.75\n'
+    assert parse_load(page + b'vllm:kv_cache_usage_perc{engine="2"} NaN\n').kv_usage_max == 0.75
+    assert parse_load(b"vllm:kv_cache_usage_perc +Inf\n").kv_usage_max is None
+
+
+def test_a_page_of_tgi_says_batch_and_queue() -> None:
+    """TGI's batch is what runs, its queue what waits, and what its batch may hold is known in tokens."""
+    load = parse_load(b"tgi_batch_current_size 3\ntgi_queue_size 2\ntgi_batch_current_max_tokens 4096\n")
+    assert (load.running, load.waiting, load.batch_tokens, load.kv_usage) == (3, 2, 4096, None)
+
+
+def test_signs_of_life_are_counted_together() -> None:
+    """Whatever an engine counts as done adds up to one number; its start is read as Unix time."""
+    page = b"vllm:generation_tokens_total 100\nvllm:prompt_tokens_total 50\nprocess_start_time_seconds 1.5e9\n"
+    load = parse_load(page)
+    assert (load.work, load.started) == (150, 1.5e9)
+    assert parse_load(b"").work is None

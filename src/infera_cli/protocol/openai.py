@@ -53,20 +53,24 @@ def peek(body: bytes | bytearray) -> Peek:
         members = _decode(body)
     except _NEEDS_MORE_THAN_BYTES:
         return NOTHING
-    model = members.model
+    return peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata)
+
+
+def peek_of(model: object, session_id: object, cache_key: object, metadata: object) -> Peek:
+    """What those four members of a body tell, whatever they hold."""
     named = None
-    if members.session_id is not None or members.prompt_cache_key is not None or members.metadata is not None:
-        named = _session(members)
+    if session_id is not None or cache_key is not None or metadata is not None:
+        named = _session(session_id, cache_key, metadata)
     return Peek(model if type(model) is str else None, named)
 
 
-def _session(members: _Members) -> tuple[str, str] | None:
-    if isinstance(members.session_id, str) and members.session_id:
-        return "session_id", members.session_id
-    if isinstance(members.prompt_cache_key, str) and members.prompt_cache_key:
-        return "prompt_cache_key", members.prompt_cache_key
-    if isinstance(members.metadata, dict):
-        user = members.metadata.get("user_id")
+def _session(session_id: object, cache_key: object, metadata: object) -> tuple[str, str] | None:
+    if isinstance(session_id, str) and session_id:
+        return "session_id", session_id
+    if isinstance(cache_key, str) and cache_key:
+        return "prompt_cache_key", cache_key
+    if isinstance(metadata, dict):
+        user = metadata.get("user_id")
         if isinstance(user, str) and user:
             return "user_id", user
     return None

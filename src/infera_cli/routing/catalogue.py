@@ -52,6 +52,25 @@ _ROWS = (
         least_loaded.choose,
         scored="tokens",
     ),
+    Policy(
+        "prefix-aware",
+        "The node that holds the longest known prefix of the conversation, unless it costs more than 1.5 times "
+        "the cheapest; else the cheapest. Without a tokenizer.",
+        least_loaded.choose,
+        scored="cost",
+    ),
+    Policy(
+        "cost",
+        "The node that would be done first: prompt, answer, load, cache pressure and hardware as estimated seconds.",
+        least_loaded.choose,
+        scored="cost",
+    ),
+    Policy(
+        "adaptive",
+        "As prefix-aware while more than 40 % of the last five minutes' requests had a known prefix, else as cost.",
+        least_loaded.choose,
+        scored="cost",
+    ),
     Policy("random", "Any worker, equally likely.", random_choice.choose),
     Policy("power-of-two", "The less loaded of two workers drawn at random.", power_of_two.choose),
 )

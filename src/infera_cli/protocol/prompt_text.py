@@ -1,0 +1,122 @@
+"""What cost routing reads of a request's body: model, texts of the prompt, answer length, extensions.
+
+Knows the members of chat, completion, Anthropic and Responses bodies; tokens are not counted here, only text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from infera_cli.protocol import extensions
+from infera_cli.protocol.extensions import Extensions
+from infera_cli.protocol.openai import NOTHING, Peek, peek_of
+
+_SYSTEM = frozenset({"system", "developer"})
+
+
+class Piece(NamedTuple):
+    """One message: whether it is the operator's, its text, and what else it holds (images, calls) as JSON."""
+
+    system: bool
+    text: str
+    rest: bytes = b""
+
+
+class Asked(NamedTuple):
+    """A body as far as cost routing reads it. `output` is the most tokens the client wants, None if it is silent;
+    `cut` says that the body holds `x-inferact`."""
+
+    peek: Peek = NOTHING
+    pieces: tuple[Piece, ...] = ()
+    output: int | None = None
+    stream: bool = False
+    extensions: Extensions = extensions.NONE
+    cut: bool = False
+
+
+class _Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
+    model: object = None
+    session_id: object = None
+    prompt_cache_key: object = None
+    metadata: object = None
+    messages: object = None
+    system: object = None
+    prompt: object = None
+    instructions: object = None
+    input: object = None
+    max_completion_tokens: object = None
+    max_tokens: object = None
+    max_output_tokens: object = None
+    stream: object = None
+    x_inferact: object = msgspec.UNSET
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def read(body: bytes | bytearray) -> Asked:
+    """Read a JSON body; what is not JSON, or no object, tells nothing and is the engine's to judge.
+
+    Raises RequestError for a malformed `x-inferact`.
+    """
+    try:
+        members = _decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return Asked()
+    cut = members.x_inferact is not msgspec.UNSET
+    return Asked(
+        peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata),
+        tuple(_pieces(members)), _output(members), members.stream is True,
+        extensions.read(members.x_inferact) if cut else extensions.NONE, cut,
+    )  # fmt: skip
+
+
+def _output(members: _Body) -> int | None:
+    for value in (members.max_completion_tokens, members.max_tokens, members.max_output_tokens):
+        if type(value) is int and value > 0:
+            return value
+    return None
+
+
+def _pieces(members: _Body) -> Iterator[Piece]:
+    for operator in (members.system, members.instructions):
+        if operator is not None:
+            yield _piece(True, operator)
+    if isinstance(members.messages, list):
+        yield from _messages(members.messages)
+    elif isinstance(members.input, list):
+        yield from _messages(members.input)
+    else:
+        for text in (members.prompt, members.input):
+            if text is not None:
+                yield _piece(False, text)
+
+
+def _messages(messages: Iterable[object]) -> Iterator[Piece]:
+    for message in messages:
+        if isinstance(message, dict):
+            content = message.get("content")
+            more = {key: value for key, value in message.items() if key not in {"role", "content"}}
+            found = _piece(message.get("role") in _SYSTEM, content)
+            yield found._replace(rest=found.rest + msgspec.json.encode(more)) if more else found
+        else:
+            yield _piece(False, message)
+
+
+def _piece(system: bool, content: object) -> Piece:
+    if isinstance(content, str):
+        return Piece(system, content)
+    if not isinstance(content, list):
+        return Piece(system, "", b"" if content is None else msgspec.json.encode(content))
+    texts: list[str] = []
+    rest: list[Any] = []
+    for part in content:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            rest.append(part)
+    return Piece(system, "\n".join(texts), msgspec.json.encode(rest) if rest else b"")
