@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ import paramiko
 from infera_cli.errors import HostRefused, HostUnreachable
 from infera_cli.launch.machine import NOT_SENT, Capture, Output
 from infera_cli.launch.ssh_config import Destination, SshConfig, jump_destination
+from infera_cli.launch.threads import on_thread
 
 log = logging.getLogger("infera.launch")
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it has to say arrives as exceptions
@@ -57,7 +58,7 @@ class SshMachine:
         deadline = time.monotonic() + within
         try:
             async with asyncio.timeout(within + 1.0), self._slots:
-                return await _on_thread(lambda: self._run(text.encode(), deadline))
+                return await on_thread(lambda: self._run(text.encode(), deadline))
         except TimeoutError:
             self._drop()
             raise HostUnreachable(f"{self.destination} did not answer within {within:g} s") from None
@@ -265,32 +266,6 @@ def _talk(channel: paramiko.Channel, text: bytes, deadline: float) -> Output:
     if not channel.status_event.wait(_left(deadline)):
         raise TimeoutError
     return Output(channel.recv_exit_status(), kept.text())
-
-
-async def _on_thread(work: Callable[[], Output]) -> Output:
-    """`work` on a daemon thread: one that hangs must not keep the program from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Output] = loop.create_future()
-
-    def settle(result: Output | None, fault: BaseException | None) -> None:
-        if future.done():
-            return
-        if result is not None:
-            future.set_result(result)
-        else:
-            future.set_exception(fault or RuntimeError("no result"))
-
-    def go() -> None:
-        result, fault = None, None
-        try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001 - it goes on in the task that waits
-            fault = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, fault)
-
-    threading.Thread(target=go, name="infera-ssh", daemon=True).start()
-    return await future
 
 
 def _left(deadline: float) -> float:
