@@ -69,7 +69,8 @@ def test_power_of_two_never_takes_the_most_loaded() -> None:
 def test_the_catalogue_is_keyed_by_name() -> None:
     """Every row is found under its own name, `session` first, and says in one sentence what it does."""
     assert list(POLICIES) == [
-        "session", "round-robin", "least-loaded", "kv-aware", "prefix-aware", "cost", "adaptive", "random", "power-of-two",
+        "session", "round-robin", "least-loaded", "kv-aware", "prefix-aware", "cost", "adaptive", "random",
+        "power-of-two",
     ]
     assert all(name == row.name and policy(name) is row for name, row in POLICIES.items())
     assert all(row.summary.endswith(".") and "\n" not in row.summary for row in POLICIES.values())
