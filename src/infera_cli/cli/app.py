@@ -25,6 +25,7 @@ class Root(LazyGroup):
     table = {  # noqa: RUF012 - a constant of the class
         "demo": Row("demo", _RUN, "Simulated engines, a router and some traffic; needs nothing."),
         "serve": Row("serve", _RUN, "One OpenAI- and Anthropic-compatible address in front of engines."),
+        "launch": Row("launch", _RUN, "One engine on this machine, registered in discovery and drained at its end."),
         "bench": Row("bench", _RUN, "Load an address, measure it, and say whether the numbers can be trusted."),
         "workers": Row("workers", _LOOK, "List the workers of a running server, drain and restore them."),
         "requests": Row("requests", _LOOK, "Show what happened to the last requests."),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from infera_cli.config import discovery
 from infera_cli.config.catalogue import setting
 from infera_cli.config.kinds import Choice, Integer, Many, Seconds, Size, Switch, Text
+from infera_cli.config.launch_settings import LaunchSettings
 from infera_cli.config.policies import policy_names
 
 MIB = 1024 * 1024
@@ -207,5 +208,5 @@ class ClientSettings:
         "Limit for one call to the server.")
 
 
-SECTIONS: dict[str, type] = {"serve": ServeSettings, "client": ClientSettings}
+SECTIONS: dict[str, type] = {"serve": ServeSettings, "launch": LaunchSettings, "client": ClientSettings}
 """The tables of a settings file and what they may hold."""

@@ -89,9 +89,10 @@ class EtcdClient:
         """
         body = json.dumps({"create_request": {**_below(prefix), "start_revision": str(revision)}}) + "\n"
         patient = httpx.Timeout(self._access.timeout, read=None)
+        endpoint = self.endpoint
         try:
             async with self._http.stream(
-                "POST", f"{self.endpoint}/v3/watch", content=body, headers=await self._headers(), timeout=patient
+                "POST", f"{endpoint}/v3/watch", content=body, headers=await self._headers(), timeout=patient
             ) as reply:
                 if reply.status_code != 200:
                     raise _fault(reply.status_code, await reply.aread())
@@ -100,7 +101,7 @@ class EtcdClient:
                         yield self._changes(line)
         except httpx.HTTPError as fault:
             self._turn += 1
-            raise DiscoveryError(f"the watch on etcd at {self.endpoint} broke: {_words(fault)}") from None
+            raise DiscoveryError(f"the watch on etcd at {endpoint} broke: {_words(fault)}") from None
         raise DiscoveryError("etcd ended the watch")
 
     def _changes(self, line: str) -> list[Pair]:

@@ -1,0 +1,23 @@
+"""Our simulated engine, which has vLLM's interface."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from infera_cli.launch.dialects.base import Dialect
+
+
+class Sim(Dialect):
+    """`python -m infera_cli.simengine`, with the interpreter that runs infera."""
+
+    name = "sim"
+    bind_host = "127.0.0.1"
+
+    def program(self, python: str) -> list[str]:
+        """See Dialect."""
+        return [sys.executable, "-m", "infera_cli.simengine"]
+
+    def model(self, args: Sequence[str]) -> str | None:
+        """See Dialect; it calls its model sim unless told otherwise."""
+        return super().model(args) or "sim"

@@ -1,0 +1,53 @@
+"""Free ports for engines, outside the range that Kubernetes keeps for itself (S25, S26).
+
+A port of the NodePort range can be bound here and is refused from elsewhere, so no such port is ever chosen.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+from collections.abc import Iterable
+
+from infera_cli.errors import AddressInUse
+
+NODEPORTS = range(30000, 32768)
+_RANGE = re.compile(r"\s*(\d{1,5})\s*-\s*(\d{1,5})\s*")
+_CHOICE: tuple[int, ...] = (*range(10_000, 30_000), *range(61_000, 65_536))
+"""Where outgoing connections take none."""
+
+
+def nodeport_range(text: str | None) -> range:
+    """The ports to keep away from: `none` or `off` for no such range; what cannot be read keeps the default."""
+    if text is not None and text.strip().lower() in ("none", "off"):
+        return range(0)
+    match = _RANGE.fullmatch(text or "")
+    if match is None:
+        return NODEPORTS
+    low, high = int(match[1]), int(match[2])
+    return range(low, high + 1) if 0 < low <= high <= 65535 else NODEPORTS
+
+
+def free_ports(
+    count: int, *, avoid: range = NODEPORTS, taken: Iterable[int] = (), host: str = "",
+    dice: random.Random | None = None,
+) -> int:  # fmt: skip
+    """The first of `count` ports in a row that can all be bound on `host` now. Raises AddressInUse."""
+    dice = dice if dice is not None else random.Random()  # noqa: S311 - two launchers should not try the same ones
+    closed: set[int] = {*avoid, *taken}
+    for first in dice.sample(_CHOICE, len(_CHOICE)):
+        row = range(first, first + count)
+        if row[-1] <= 65535 and closed.isdisjoint(row) and all(_is_free(host, port) for port in row):
+            return first
+    raise AddressInUse(f"there are no {count} free ports in a row outside {avoid.start}-{avoid.stop - 1}")
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,132 @@
+"""`infera launch`: settings and an engine's command line in, a running worker out (infera-wire §9, §10.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import uvloop
+
+from infera_cli.config.catalogue import catalogue
+from infera_cli.config.launch_settings import LaunchSettings
+from infera_cli.config.settings import SECTIONS
+from infera_cli.errors import ConfigError, UsageError
+from infera_cli.fleet.etcd_access import EtcdAccess
+from infera_cli.launch.addresses import UNSPECIFIED, advertised, is_local
+from infera_cli.launch.dialects import Dialect, KvPorts, dialect
+from infera_cli.launch.dialects.arguments import is_given
+from infera_cli.launch.engines import ENGINES
+from infera_cli.launch.ports import free_ports, nodeport_range
+from infera_cli.launch.worker import Launched, Plan, Timing
+from infera_cli.protocol.worker_record import BadRecord, prefix_of, split_url
+from infera_cli.telemetry import logs
+from infera_cli.wiring.discovery import etcd_access
+from infera_cli.wiring.server import raise_file_limit
+
+_log = logging.getLogger("infera.launch")
+
+
+def run(settings: LaunchSettings, engine: str, args: Sequence[str]) -> int:
+    """Launch, serve until SIGTERM or Ctrl-C or the engine's end, stop in order; the exit code.
+
+    Raises UsageError, ConfigError, InferaError: nothing is left running then.
+    """
+    logs.setup(settings.launcher_log_level, settings.launcher_log_format)
+    raise_file_limit()
+    access = etcd_access(settings, timeout=max(0.5, min(10.0, settings.lease_time / 6)))
+    access.tls()
+    plan = plan_of(settings, dialect(engine), args, os.environ, access)
+    worker = Launched(plan, access, prefix_of(settings.etcd_prefix))
+    return uvloop.run(_until_told(worker))
+
+
+async def _until_told(worker: Launched) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    return await worker.run()
+
+
+def plan_of(
+    settings: LaunchSettings, speaks: Dialect, args: Sequence[str], environ: Mapping[str, str], access: EtcdAccess
+) -> Plan:
+    """What will be started and registered. Raises UsageError, ConfigError."""
+    timing = Timing(
+        ready_within=settings.engine_ready_timeout, drain=settings.drain_timeout, lease=settings.lease_time
+    )
+    if settings.url is not None:
+        return _running(settings, speaks, settings.url, timing)
+    if (half := speaks.half(args)) is not None:
+        raise UsageError(f"{half} workers are not in this version; leave their flags out to serve whole requests")
+    host, port, kv = _ports(settings, speaks, args)
+    public = settings.advertise_host or _public_host(host, environ, access)
+    if is_local(public) and not is_local(urlsplit(access.endpoints[0]).hostname or ""):
+        _log.warning("%s is advertised, which only this machine can reach; see --advertise-host", public)
+    here = "127.0.0.1" if host is None or host in UNSPECIFIED else host
+    return Plan(
+        dialect=speaks, args=args, timing=timing, ready_path=ENGINES[speaks.name].readiness,
+        command=speaks.command(args, python=settings.engine_python or sys.executable, port=port, kv=kv),
+        environment=_environment(speaks, environ, port),
+        url=f"http://{_at(here, port)}", public_url=f"http://{_at(public, port)}",
+        public_host=public, worker_id=_at(public, port), kv=kv, wants_kv=settings.enable_kv_events,
+        registered=not (speaks.is_follower(args) or _number(environ.get("LWS_WORKER_INDEX")) > 0),
+    )  # fmt: skip
+
+
+def _running(settings: LaunchSettings, speaks: Dialect, url: str, timing: Timing) -> Plan:
+    """An engine that somebody else runs."""
+    try:
+        base = split_url(url)
+    except BadRecord:
+        raise ConfigError(f"--url {url!a} is no base URL; write http://host:port") from None
+    public = settings.advertise_host or base.host
+    return Plan(
+        dialect=speaks, args=(), command=(), environment={}, timing=timing, ready_path=ENGINES[speaks.name].readiness,
+        url=f"{base.scheme}://{_at(base.host, base.port)}{base.prefix}",
+        public_url=f"{base.scheme}://{_at(public, base.port)}{base.prefix}",
+        public_host=public, worker_id=_at(public, base.port), registered=True,
+        kv=None, wants_kv=settings.enable_kv_events,
+    )  # fmt: skip
+
+
+def _ports(
+    settings: LaunchSettings, speaks: Dialect, args: Sequence[str]
+) -> tuple[str | None, int, KvPorts | None]:
+    """The bound host, the HTTP port, and the ports for KV events, where the command line names none."""
+    host, avoid = speaks.host(args), nodeport_range(settings.nodeport_range)
+    probed = host if host is not None and host not in UNSPECIFIED else ""
+    port = speaks.port(args) or free_ports(1, avoid=avoid, host=probed)
+    if not (settings.enable_kv_events and speaks.publishes_kv) or is_given(args, ("--kv-events-config",)):
+        return host, port, None
+    ranks = max(speaks.dp_size(args), (speaks.dp_rank(args) or 0) + 1)
+    events = free_ports(ranks, avoid=avoid, taken=[port])
+    replay = free_ports(ranks, avoid=avoid, taken=[port, *range(events, events + ranks)])
+    return host, port, KvPorts(events, replay)
+
+
+def _public_host(host: str | None, environ: Mapping[str, str], access: EtcdAccess) -> str:
+    """A pod knows its own address; elsewhere the way to the registry tells (S20)."""
+    pod = environ.get("POD_IP")
+    if pod and (host is None or host in UNSPECIFIED):
+        return pod
+    return advertised(host, access.endpoints[0])
+
+
+def _environment(speaks: Dialect, environ: Mapping[str, str], port: int) -> dict[str, str]:
+    """The engine's surroundings: ours without our secrets (rulings 7), and what it needs and nobody set."""
+    secret = {v for model in SECTIONS.values() for row in catalogue(model).values() if row.secret for v in row.envs}
+    kept = {name: value for name, value in environ.items() if name not in secret}
+    return {**speaks.environment(port), **kept}
+
+
+def _at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
