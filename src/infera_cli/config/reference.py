@@ -32,6 +32,7 @@ These flags are recognised and refused with exit status 2:
 
 _WHO = {
     "serve": "`infera serve`: the table `[serve]`",
+    "launch": "`infera launch`: the table `[launch]`",
     "client": "`infera workers`, `requests`, `explain`: the table `[client]`",
 }
 
