@@ -23,7 +23,7 @@ from infera_cli.loadtest.meter import Meter
 from infera_cli.workload.sample import Sample, pack
 
 FLUSH = 0.5     # seconds between progress reports, and between writes
-GC_EVERY = 100_000
+GC_EVERY = 10_000
 
 Write = Callable[[bytes], None]
 Report = Callable[[Progress], None]
@@ -71,7 +71,7 @@ class Load:
         self._driver.warm_up()
         gc.collect()
         gc.freeze()         # a full collection in mid-run is a pause in every figure
-        gc.set_threshold(GC_EVERY, 50, 100)
+        gc.set_threshold(GC_EVERY, 20, 50)
         self._report(self._meter.progress("ready", 0))
 
     def start_at(self, begin: float) -> None:
