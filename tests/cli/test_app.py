@@ -18,8 +18,10 @@ Usage: infera [OPTIONS] COMMAND [ARGS]...
   One address in front of your LLM engines.
 
 Run:
-  demo   Simulated engines, a router and some traffic; needs nothing.
-  serve  One OpenAI- and Anthropic-compatible address in front of engines.
+  demo    Simulated engines, a router and some traffic; needs nothing.
+  serve   One OpenAI- and Anthropic-compatible address in front of engines.
+  launch  One engine on this machine, registered in discovery and drained at its end.
+  bench   Load an address, measure it, and say whether the numbers can be trusted.
 
 Look:
   workers   List the workers of a running server, drain and restore them.

@@ -49,7 +49,7 @@ def parse_settings(text: str, path: Path) -> Sequence[Table]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
         raise ConfigError(f"{path} is not valid TOML: {fault}") from None
-    known = " and ".join(f"[{name}]" for name in SECTIONS)
+    known = ", ".join(f"[{name}]" for name in SECTIONS)
     for key, value in document.items():
         if key not in SECTIONS:
             raise ConfigError(f"{path}: unknown table or key {key!r}; a settings file has the tables {known}")
