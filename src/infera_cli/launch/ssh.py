@@ -165,11 +165,12 @@ def _join(chain: list[paramiko.SSHClient], hop: Destination, deadline: float) ->
     limit = min(hop.connect_timeout or CONNECT_TIMEOUT, _left(deadline))
     where = f"{hop.user}@{hop.hostname}:{hop.port}"
     try:
-        chain[-1].connect(
-            hop.key_alias or hop.hostname, port=22 if hop.key_alias else hop.port, username=hop.user,
-            sock=_sock(chain, hop, limit), timeout=limit, banner_timeout=limit,
-            auth_timeout=min(limit, _left(deadline)), **_credentials(hop),
-        )  # fmt: skip
+        with _credentials(hop) as credentials:
+            chain[-1].connect(
+                hop.key_alias or hop.hostname, port=22 if hop.key_alias else hop.port, username=hop.user,
+                sock=_sock(chain, hop, limit), timeout=limit, banner_timeout=limit,
+                auth_timeout=min(limit, _left(deadline)), **credentials,
+            )  # fmt: skip
         transport = chain[-1].get_transport()
         if transport is not None:
             transport.set_keepalive(KEEPALIVE)
@@ -204,25 +205,31 @@ def _sock(chain: list[paramiko.SSHClient], hop: Destination, limit: float) -> An
     return socket.create_connection((hop.hostname, hop.port), timeout=limit)
 
 
-def _credentials(hop: Destination) -> dict[str, Any]:
+@contextlib.contextmanager
+def _credentials(hop: Destination) -> Iterator[dict[str, Any]]:
     """With a key of its own only that one is offered: servers count what is tried (R137)."""
     if not hop.identities_only:
-        return {"key_filename": list(hop.identities) or None, "allow_agent": True, "look_for_keys": True}
-    held = next(filter(None, map(_in_agent, hop.identities)), None)
-    chosen: dict[str, Any] = {"pkey": held} if held is not None else {"key_filename": list(hop.identities)}
-    return {**chosen, "allow_agent": False, "look_for_keys": False}
+        yield {"key_filename": list(hop.identities) or None, "allow_agent": True, "look_for_keys": True}
+        return
+    with contextlib.closing(_agent()) as agent:
+        held = next(filter(None, (_held(agent, identity) for identity in hop.identities)), None)
+        chosen: dict[str, Any] = {"pkey": held} if held is not None else {"key_filename": list(hop.identities)}
+        yield {**chosen, "allow_agent": False, "look_for_keys": False}
 
 
-def _in_agent(identity: str) -> paramiko.PKey | None:
+def _agent() -> Any:
+    return paramiko.Agent() if "SSH_AUTH_SOCK" in os.environ else contextlib.ExitStack()
+
+
+def _held(agent: Any, identity: str) -> paramiko.PKey | None:
     """The agent's key of that public file; it may know the passphrase."""
+    if not isinstance(agent, paramiko.Agent):
+        return None
     try:
         words = Path(identity + ".pub").read_text(encoding="utf-8").split()
         wanted = base64.b64decode(words[1])
     except (OSError, IndexError, ValueError):
         return None
-    if "SSH_AUTH_SOCK" not in os.environ:
-        return None
-    agent = paramiko.Agent()
     return next((key for key in agent.get_keys() if key.asbytes() == wanted), None)
 
 
