@@ -24,9 +24,13 @@ def chain(tokens: Sequence[int], block_size: int, parent: int = FIRST_PARENT) ->
 
     `block_size` is in tokens, at least 1 (ValueError). `parent` is the last hash of what went before.
     """
+    return chain_packed(struct.pack(f"<{len(tokens)}I", *tokens), block_size, parent)
+
+
+def chain_packed(packed: bytes, block_size: int, parent: int = FIRST_PARENT) -> list[int]:
+    """As `chain`, of tokens that are packed already, four bytes each, little-endian."""
     if block_size < 1:
         raise ValueError(f"a block has at least one token, not {block_size}")
-    packed = struct.pack(f"<{len(tokens)}I", *tokens)
     step = 4 * block_size
     hashes = []
     for start in range(0, len(packed) - step + 1, step):

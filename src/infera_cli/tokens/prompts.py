@@ -1,0 +1,236 @@
+"""From a request to packed token ids, for one tokenizer and its template; says first how much work it will be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Protocol
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from infera_cli.tokens.chains import Chains, Piece
+from infera_cli.tokens.memo import Memo
+from infera_cli.tokens.normal import (
+    CHAT_WITH_SPECIALS,
+    COMPLETIONS_WITH_SPECIALS,
+    messages_for,
+    tools_for,
+    variables_of,
+)
+from infera_cli.tokens.sections import Cutter, Section, sections
+from infera_cli.tokens.template import ChatTemplate, Unrenderable
+from infera_cli.tokens.vocabulary import pack
+
+SECTION_BYTES = 128 << 20
+_64_BITS = (1 << 64) - 1
+_CUTTERS = 16
+"""Sets of template variables for which it is proven that messages may be rendered one by one."""
+
+
+class Words(Protocol):
+    """Text to packed ids; `vocabulary.Vocabulary` is the usual one."""
+
+    border: re.Pattern[str] | None
+    before: bytes
+    after: bytes
+    exact: bool
+    why: str
+
+    def encode(self, text: str, *, specials: bool = False) -> bytes:
+        """All of `text`."""
+
+    def unknown(self, text: str) -> int:
+        """How many characters of it are not known yet."""
+
+
+class Job(Protocol):
+    """Work that may be done now or in a thread. `cost` is in characters that must be looked at anew."""
+
+    cost: int
+
+    def run(self) -> list[Piece]:
+        """The pieces of the prompt. Raises Unrenderable."""
+
+
+class Told(msgspec.Struct, gc=False):
+    """One message of a chat: its role, and its JSON."""
+
+    role: str
+    raw: bytes
+
+
+class Chat(msgspec.Struct):
+    """A chat request: `rest` are its other members that a template may see, `tools` their JSON."""
+
+    messages: Sequence[Told]
+    tools: bytes = b""
+    rest: Mapping[str, Any] = {}
+
+
+class Prompts:
+    """One model's tokenizer and template. Thread-safe as far as CPython's dicts are: two threads may work out
+    the same thing twice, never a wrong one."""
+
+    def __init__(self, words: Words, template: ChatTemplate | None, *, section_bytes: int = SECTION_BYTES) -> None:
+        self.words = words
+        self.template = template
+        self.chains = Chains()
+        self._sections: Memo[int, bytes] = Memo(section_bytes)
+        self._cutters: dict[bytes, Cutter | None] = {}
+        if template is not None and words.exact:
+            self._cutters[b"{}"] = Cutter(template, words.border)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether earlier messages of a conversation need not be rendered again."""
+        cutter = self._cutters.get(b"{}")
+        return cutter is not None and cutter.exact
+
+    # ── completions ──────────────────────────────────────────────────────────────────────────────────
+    def completion(self, style: str, prompt: Any) -> Job:
+        """The first prompt of a completion request. Raises Unrenderable."""
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            prompt = prompt[0]
+        if isinstance(prompt, str):
+            return _Text(self.words, prompt, style in COMPLETIONS_WITH_SPECIALS)
+        if isinstance(prompt, list) and all(type(number) is int and 0 <= number < 1 << 32 for number in prompt):
+            return _Ready(pack(prompt))
+        raise Unrenderable("request", "the prompt is neither text nor tokens")
+
+    # ── chat ─────────────────────────────────────────────────────────────────────────────────────────
+    def chat(self, style: str, chat: Chat) -> Job:
+        """A conversation. Raises Unrenderable."""
+        if self.template is None:
+            raise Unrenderable("no_template", "the tokenizer has no chat template")
+        variables = variables_of(chat.rest)
+        if self.words.exact:
+            known = json.dumps(variables, sort_keys=True, default=str).encode()
+            cut = sections([told.role for told in chat.messages])
+            if cut is not None and (known in self._cutters or len(self._cutters) < _CUTTERS):
+                return _Cut(self, style, chat, variables, known, cut)
+        return _Whole(self, style, chat, variables)
+
+    def cutter(self, known: bytes, variables: Mapping[str, Any]) -> Cutter | None:
+        """The cutter for these template variables, proven first; None where they do not allow it."""
+        if known not in self._cutters:
+            assert self.template is not None  # noqa: S101 - chat() looked
+            made = Cutter(self.template, self.words.border, more=variables)
+            self._cutters[known] = made
+        found = self._cutters[known]
+        return found if found is not None and found.exact else None
+
+    def knows(self, known: bytes) -> bool:
+        """Whether it is settled what these variables allow."""
+        return known in self._cutters
+
+    def section(self, key: int) -> bytes | None:
+        """Packed ids of a section met before."""
+        return self._sections.get(key)
+
+    def keep(self, key: int, packed: bytes) -> None:
+        """Remember a section."""
+        self._sections.put(key, packed, len(packed))
+
+
+class _Ready:
+    """Nothing to do."""
+
+    cost = 0
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+
+    def run(self) -> list[Piece]:
+        return [(0, self._packed)]
+
+
+class _Text:
+    """Text as it is."""
+
+    def __init__(self, words: Words, text: str, specials: bool) -> None:
+        self._words, self._text, self._specials = words, text, specials
+        self.cost = words.unknown(text)
+
+    def run(self) -> list[Piece]:
+        return [(0, self._words.encode(self._text, specials=self._specials))]
+
+
+class _Whole:
+    """A conversation in one piece."""
+
+    def __init__(self, prompts: Prompts, style: str, chat: Chat, variables: Mapping[str, Any]) -> None:
+        self._prompts, self._style, self._chat, self._variables = prompts, style, chat, variables
+        self.cost = sum(len(told.raw) for told in chat.messages) + len(chat.tools)
+
+    def run(self) -> list[Piece]:
+        template = self._prompts.template
+        assert template is not None  # noqa: S101 - Prompts.chat looked
+        messages = messages_for(self._style, [_decoded(told.raw) for told in self._chat.messages], template)
+        tools = tools_for(self._style, _decoded(self._chat.tools)) if self._chat.tools else None
+        text = template.render(messages, tools, more=self._variables)
+        return [(0, self._prompts.words.encode(text, specials=self._style in CHAT_WITH_SPECIALS))]
+
+
+class _Cut:
+    """A conversation section by section; known ones cost nothing."""
+
+    def __init__(
+        self, prompts: Prompts, style: str, chat: Chat, variables: Mapping[str, Any], known: bytes,
+        cut: Sequence[Section],
+    ) -> None:  # fmt: skip
+        self._prompts, self._style, self._chat, self._variables = prompts, style, chat, variables
+        self._known, self._cut = known, cut
+        self._keys = [self._key(part) for part in cut]
+        self._found = [prompts.section(key) for key in self._keys]
+        self.cost = sum(self._size(part) for part, packed in zip(cut, self._found, strict=True) if packed is None)
+        if not prompts.knows(known):
+            self.cost += 1 << 20  # a proof
+
+    def _size(self, part: Section) -> int:
+        size = sum(len(told.raw) for told in self._chat.messages[part.first : part.last])
+        return size if part.place else size + len(self._chat.tools)
+
+    def _key(self, part: Section) -> int:
+        template = self._prompts.template
+        dated = date.today() if template is not None and template.dated else None  # as templates do
+        # Python's own hash is good enough for what lives as long as this process.
+        key = hash((self._style, self._known, part.place, part.after, part.open, dated)) & _64_BITS
+        if not part.place:
+            key = xxh3_64_intdigest(self._chat.tools, seed=key)
+        for told in self._chat.messages[part.first : part.last]:
+            key = xxh3_64_intdigest(told.raw, seed=key)
+        return key or 1
+
+    def run(self) -> list[Piece]:
+        missing = [at for at, packed in enumerate(self._found) if packed is None]
+        if missing:
+            cutter = self._prompts.cutter(self._known, self._variables)
+            if cutter is None or not all(self._work_out(cutter, at) for at in missing):
+                return _Whole(self._prompts, self._style, self._chat, self._variables).run()
+        pieces = [(key, packed or b"") for key, packed in zip(self._keys, self._found, strict=True)]
+        if self._style in CHAT_WITH_SPECIALS:
+            words = self._prompts.words
+            pieces = [(1, words.before), *pieces, (0, words.after)]
+        return pieces
+
+    def _work_out(self, cutter: Cutter, at: int) -> bool:
+        template, part, chat = self._prompts.template, self._cut[at], self._chat
+        assert template is not None  # noqa: S101 - Prompts.chat looked
+        own = [_decoded(told.raw) for told in chat.messages[part.first : part.last]]
+        tools = tools_for(self._style, _decoded(chat.tools)) if chat.tools and not part.place else None
+        text = cutter.text(messages_for(self._style, own, template), part, tools)
+        if text is None:
+            return False
+        packed = self._found[at] = self._prompts.words.encode(text)
+        self._prompts.keep(self._keys[at], packed)
+        return True
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unrenderable("request", str(error)) from None
