@@ -46,6 +46,7 @@ def long_lines() -> Script:
     ])
 
 
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 SCRIPTS: dict[str, Script] = {
     "role-empty": after_role(role(("content", ""))),
     "role-null": after_role(role(("content", None))),
@@ -66,6 +67,14 @@ SCRIPTS: dict[str, Script] = {
     "http-500": Script([(0.005, b'{"error": {"message": "boom"}}')], status=500, kind="application/json"),
     "not-streamed": Script([(0.02, b'{"choices": []}')], kind="application/json"),
     "one-625": Script([(0.625, text("x") + FINISH + usage(1) + DONE)]),
+    "until-close": Script([(0.0, STREAM_HEAD + b"\r\n"), (0.05, text("a") + FINISH + DONE)], raw=True),
+    "early-hints": Script([
+        (0.0, b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"),
+        (0.02, STREAM_HEAD + b"Content-Length: %d\r\n\r\n" % len(text("a") + DONE) + text("a") + DONE)], raw=True),
+    "no-answer": Script([], raw=True),
+    "half-a-head": Script([(0.0, b"HTTP/1.1 200 OK\r\nContent-")], raw=True),
+    "no-http": Script([(0.0, b"hello, who is there?\r\n\r\n")], raw=True),
+    "stops": Script([(0.02, text("a")), (3.0, text("late"))]),
     "silent": Script([(3.0, text("late"))]),
 }
 
@@ -83,7 +92,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     details = folder / "requests.jsonl"
     with TimedTarget(lambda got: SCRIPTS[got.prompt()]) as target:
         found = run(target.url, details=details, dataset=prompts(folder, names), cache="as-is", rate=20.0,
-                    burstiness=float("inf"), count=len(names), limits=Limits(first_token=2.5))
+                    burstiness=float("inf"), count=len(names), limits=Limits(first_token=2.5, idle=1.5))
     return Measured(found, dict(zip(names, rows(details), strict=True)))
 
 
@@ -106,7 +115,7 @@ def test_r154_tokens_come_from_usage_or_are_called_estimated(measured: Measured)
     assert (spaces["output"], spaces["events"]) == (7, 7)
     assert (spaces["last"] - spaces["first"]) / 6 == pytest.approx(0.03, abs=0.003)
     assert (untold["output"], untold["events"]) == (None, 20)
-    assert measured.run.figures.counts.sources["chunks"] == 1
+    assert measured.run.figures.counts.sources["chunks"] == 3
     assert any("estimated" in warning for warning in measured.run.verdict.warnings)
 
 
@@ -130,7 +139,9 @@ def test_r161_latency_ends_with_the_last_token(measured: Measured) -> None:
 @pytest.mark.parametrize(("name", "outcome"), [
     ("error-data", "error_event"), ("error-event", "error_event"), ("created", "ok"), ("cut", "truncated"),
     ("reset", "reset"), ("clean-cut", "truncated"), ("empty", "empty"), ("http-500", "http_500"),
-    ("not-streamed", "not_streamed"), ("silent", "timeout_first_token"),
+    ("not-streamed", "not_streamed"), ("silent", "timeout_first_token"), ("stops", "timeout_idle"),
+    ("until-close", "ok"), ("early-hints", "ok"), ("no-answer", "closed"), ("half-a-head", "closed"),
+    ("no-http", "malformed"),
 ])
 def test_r161_outcomes(measured: Measured, name: str, outcome: str) -> None:
     """Errors in the stream, cuts, resets, silence and refusals fail by their kind; 201 with a good stream does not."""
@@ -160,9 +171,9 @@ def test_counts_are_exact(measured: Measured) -> None:
     """Every script is one request: sent, ok and failed are what was scripted."""
     counts = measured.run.figures.counts
     good = {"role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage", "created",
-            "long-lines", "one-625"}
+            "long-lines", "one-625", "until-close", "early-hints"}
     assert (counts.sent, counts.ok, counts.failed) == (len(SCRIPTS), len(good), len(SCRIPTS) - len(good))
-    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1
+    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1
     assert measured.run.verdict.exit_code == 1
 
 

@@ -47,6 +47,7 @@ class Script:
     status: int = 200
     kind: str = "text/event-stream"
     headers: dict[str, str] = field(default_factory=dict)
+    raw: bool = False       # the steps are the whole answer, head and framing included; then the connection closes
 
 
 def event(value: Any, name: str = "") -> bytes:
@@ -176,9 +177,11 @@ class TimedTarget:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 writer.transport.abort() if data is RESET else writer.close()
                 return False
-            writer.write(head + b"%x\r\n%b\r\n" % (len(data), data))
+            writer.write(data if script.raw else head + b"%x\r\n%b\r\n" % (len(data), data))
             got.writes.append(perf_counter())
             head = b""
+        if script.raw:
+            return False
         writer.write(head + b"0\r\n\r\n")
         await writer.drain()
         return True

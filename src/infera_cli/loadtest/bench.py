@@ -176,12 +176,12 @@ class Bench:
         halved = offered / 2 if offered else None
         return routed.figures(None, halved), direct.figures(None, halved)
 
-    @staticmethod
-    def _around(options: Options, outcome: processes.Outcome) -> Circumstances:
+    def _around(self, options: Options, outcome: processes.Outcome) -> Circumstances:
         return Circumstances(
             cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
             allow_degraded=options.allow_degraded, cold=options.cache == "cold",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
+            halved=bool(self._direct),
         )
 
     # ── what to expect ───────────────────────────────────────────────────────────────────────────────

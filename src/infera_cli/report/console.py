@@ -72,6 +72,7 @@ def _run(run: Run, view: View) -> list[RenderableType]:
         blocks.append(_table("time to the first byte, ms", split, view))
     if run.direct is not None:
         blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms", view))
+        blocks += [Text(line) for line in (*rows.overhead(run), "")]
     blocks += [_facts(run), *_workers(run.figures), *_failures(run), *_verdict(run)]
     return blocks
 

@@ -108,6 +108,7 @@ def _run(run: Run) -> Iterator[str]:
         yield _latency_table("Time to the first byte, ms", split)
     if run.direct is not None:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
+        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in rows.overhead(run)) + "</ul>"
     every = (*rows.rates(run), *rows.cache(figures))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]

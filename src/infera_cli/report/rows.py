@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from infera_cli.workload import text
+from infera_cli.workload.comparison import compare
 from infera_cli.workload.distribution import Distribution, enough
 from infera_cli.workload.figures import Figures, imbalance
 from infera_cli.workload.result import Run
@@ -83,6 +85,19 @@ def router(figures: Figures) -> list[Latency]:
     ]
     others = [Latency(key, key, "", found[key].scaled(1e3)) for key in found if key not in ROUTER]
     return known + others
+
+
+def overhead(run: Run) -> list[str]:
+    """What the router adds to the time to the first token, from the half of the load that went past it."""
+    if run.direct is None:
+        return []
+    found = []
+    for row in compare([run.direct], [run.figures], text.dice(1, "overhead")):
+        if row.metric == "ttft" and row.low is not None and row.high is not None:
+            low, high = row.low * row.a * 1e3, row.high * row.a * 1e3
+            added = (row.b - row.a) * 1e3
+            found.append(f"the router adds to TTFT {row.statistic}: {added:+.2f} ms ({low:+.2f} … {high:+.2f})")
+    return found
 
 
 def sizes(figures: Figures) -> list[tuple[str, Distribution]]:

@@ -74,7 +74,7 @@ class Tally:
         self._seconds[int(sample.sent)][0] += 1
         self._latency["lag"].add(max(sample.sent - sample.due, 0.0))
         if sample.scheduled is not None:
-            self._latency["queue"].add(max(sample.due - sample.scheduled, 0.0))
+            self._latency["queue"].add(max(round(sample.due - sample.scheduled, 6), 0.0))
 
     def _fail(self, sample: Sample) -> None:
         self._failures[sample.outcome] += 1

@@ -31,6 +31,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     cold: bool = True
     shared: bool = False        # the dataset itself repeats prefixes
     broken: str = ""            # a load process died: what is known of it
+    halved: bool = False        # every second request went past the router
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -105,6 +106,8 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
         found.append("interrupted: this report covers what was done until then")
     elif counts.incomplete:
         found.append(f"{counts.incomplete} requests were still open at the end and are in no latency figure")
+    if around.halved:
+        found.append("rates are those of the half that went through the router")
     if counts.ok + counts.failed == 0:
         found.append("not one request was completed")
     if queue is not None and queue.p99 > LAG_FLOOR:
