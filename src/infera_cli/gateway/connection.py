@@ -37,6 +37,7 @@ class _Said(NamedTuple):
     target: bytes
     head: RequestHead
     http11: bool
+    kind: type[Relay]
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -156,8 +157,9 @@ class ClientConnection(HttpToolsProtocol):
         target = self.url
         if not target.startswith(b"/"):
             target = _origin_form(target)
-        if takes(target.partition(b"?")[0]) and self.parser.get_method() == b"POST":
-            self._take_relay(target)
+        path = target.partition(b"?")[0]
+        if takes(path) and self.parser.get_method() == b"POST":
+            self._take_relay(target, path)
         else:
             self._to_app()
 
@@ -179,7 +181,7 @@ class ClientConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     # ── whose turn it is ─────────────────────────────────────────────────────────────────────────────
-    def _take_relay(self, target: bytes) -> None:
+    def _take_relay(self, target: bytes, path: bytes) -> None:
         version = self.parser.get_http_version()
         if self.headers != self.head.headers:
             self.head = RequestHead(self.headers)
@@ -190,7 +192,8 @@ class ClientConnection(HttpToolsProtocol):
         keep_alive = self.parser.should_keep_alive()
         before = self.cycle
         length = int(self.length) if self.length is not None else 0
-        self.cycle = relay = Relay(self.gate, self, target, self.head, length, version == "1.1", keep_alive)
+        kind = self.gate.kinds.get(path, Relay)
+        self.cycle = relay = kind(self.gate, self, target, self.head, length, version == "1.1", keep_alive)
         self._serve_after(before, relay)
 
     def _serve_after(self, before: Any, relay: Relay) -> None:
@@ -211,13 +214,13 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(relay, Relay) and self.length is not None and relay.asked_to_keep_alive:
             heads = Repeat.of(data[: len(data) - relay.length])
             if heads is not None:
-                self.repeat = _Said(heads, relay.target, relay.head, relay.answer.http11)
+                self.repeat = _Said(heads, relay.target, relay.head, relay.answer.http11, type(relay))
 
     def _take_repeat(self, said: _Said, body: bytes) -> None:
         self.unlike = 0
         self.idle_since = None
         before = self.cycle
-        self.cycle = relay = Relay(self.gate, self, said.target, said.head, len(body), said.http11, True)
+        self.cycle = relay = said.kind(self.gate, self, said.target, said.head, len(body), said.http11, True)
         relay.body = body
         relay.complete = True
         self._serve_after(before, relay)
@@ -305,7 +308,8 @@ class ClientConnection(HttpToolsProtocol):
             cycle.reject(error)
         elif cycle is None or cycle.response_complete:
             answer = Answer(self.transport, True, False)
-            answer.refuse(error.status, self.gate.error_body(self.url or b"", error), b"")
+            said = self.gate.refusal(self.url or b"", error)
+            answer.refuse(said.status, said.body, said.lines)
             self._linger()
 
     def _wait_for_head(self) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from infera_cli.errors import InferaError, TooManyRequests
 from infera_cli.events import Bus, RequestDone
@@ -17,11 +17,16 @@ from infera_cli.gateway.access import Access
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
+from infera_cli.gateway.refusals import Refusal, refusal
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED
+from infera_cli.gateway.translation.relay import TranslatedRelay
 from infera_cli.gateway.upstream.http import Client
 from infera_cli.protocol import anthropic, openai, sse
 from infera_cli.routing.types import Worker
+
+if TYPE_CHECKING:
+    from infera_cli.gateway.translation.desk import Desk
 
 SWEEP_SECONDS = 0.1
 
@@ -58,6 +63,11 @@ class Gate:
         self.random_bytes = random.Random().randbytes  # noqa: S311 - ids, not secrets
         self._guarded = not access.is_blind
         self._most = options.limits.in_flight
+        self.desk: Desk | None = None
+        """What rewritten requests share; None where nothing is rewritten."""
+        self.kinds: dict[bytes, type[Relay]] = {}
+        """The relay of a route that is not passed on as it is."""
+        self.dice = random.Random().random  # noqa: S311 - spreads the return of refused clients
         self.inside: set[Relay] = set()
         self.connections: set[Idle] = set()
         self.rejected = 0
@@ -106,11 +116,9 @@ class Gate:
                 self.upstream.forget(worker)
 
     # ── dialects ─────────────────────────────────────────────────────────────────────────────────────
-    def error_body(self, target: bytes, error: InferaError) -> bytes:
+    def refusal(self, target: bytes, error: InferaError) -> Refusal:
         """Our error in the shape of the API that was called."""
-        if target.startswith(b"/v1/messages"):
-            return anthropic.error_body(error.message, status=error.status)
-        return openai.error_body(error.message, type=error.type, param=error.param, code=error.code)
+        return refusal(target.partition(b"?")[0].decode("latin-1"), error, self.dice())
 
     def error_event(self, target: bytes, error: InferaError) -> bytes:
         """The same inside a stream."""
@@ -153,8 +161,14 @@ class Gate:
             relay.timed_out("first-byte")
         elif times.idle and relay.first_byte and now - relay.moved > times.idle:
             relay.timed_out("idle")
+        elif isinstance(relay, TranslatedRelay):
+            self._be_patient(relay, now)
         elif self.options.stream_keepalive and relay.answer.streamed:
             self._keep_alive(relay, now, self.options.stream_keepalive)
+
+    def _be_patient(self, relay: TranslatedRelay, now: float) -> None:
+        if self.desk is not None and self.desk.keepalive:
+            relay.patience(now, self.desk.keepalive)
 
     def _keep_alive(self, relay: Relay, now: float, every: float) -> None:
         if now - relay.commented >= every and now - relay.moved >= every and relay.answer.comment(sse.KEEP_ALIVE):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from infera_cli.errors import InferaError
-
 _IDS = b"x-request-id: %b\r\nx-infera-request-id: %b\r\nx-session-id: %b\r\n"
 _ANSWER = _IDS + (
     b"x-infera-worker: %b\r\nserver-timing: queue;dur=%.3f, pick;dur=%.3f, upstream;dur=%.3f\r\n"
@@ -17,12 +15,7 @@ def of_answer(name: str, session: str, worker: str, queue: float, pick: float, u
     return _ANSWER % (raw, raw, session.encode(), shown, queue * 1e3, pick * 1e3, upstream * 1e3)
 
 
-def of_refusal(name: str, session: str, error: InferaError) -> bytes:
+def ids(name: str, session: str) -> bytes:
     """Header lines of an answer of our own."""
     raw = name.encode()
-    out = _IDS % (raw, raw, session.encode())
-    if error.retry_after is not None:
-        out += b"retry-after: %d\r\n" % max(1, round(error.retry_after))
-    if error.status == 401:
-        out += b"www-authenticate: Bearer\r\n"
-    return out
+    return _IDS % (raw, raw, session.encode())

@@ -341,12 +341,16 @@ class Relay:
         if isinstance(error, NoRoutableWorker):
             self.gate.dispatcher.fleet.reject()
         self.answer.keep_alive = self.answer.keep_alive and self.complete
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_marks(error))
+        self._say_no(error)
         self._end("refused", "rejected", error.message)
 
     def _give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
-        self.answer.refuse(error.status, self.gate.error_body(self.target, error), self._refusal_marks(error))
+        self._say_no(error)
         self._end("failed", outcome, error.message)
+
+    def _say_no(self, error: InferaError) -> None:
+        said = self.gate.refusal(self.target, error)
+        self.answer.refuse(said.status, said.body, self._ids() + said.lines)
 
     def _score(self, score: Score, now: float | None = None) -> None:
         if self.lease is not None and not self.scored:
@@ -387,8 +391,8 @@ class Relay:
             now - self.picked,
         )  # fmt: skip
 
-    def _refusal_marks(self, error: InferaError) -> bytes:
-        return marks.of_refusal(self.id, self._session(), error)
+    def _ids(self) -> bytes:
+        return marks.ids(self.id, self._session())
 
     def _session(self) -> str:
         if self.session is None:  # refused before its body was read

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from random import random
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from infera_cli.errors import InferaError, MethodNotAllowed, NotFound, RequestError, Unauthorized
+from infera_cli.errors import InferaError, MethodNotAllowed, NotFound, RequestError
+from infera_cli.gateway.refusals import anthropic_body, openai_body, refusal_fields, speaks_anthropic
 from infera_cli.gateway.relayed import is_relayed
-from infera_cli.protocol import anthropic, openai
+from infera_cli.protocol.failures import status_of
 
 ECHO_LIMIT = 200
 _JSON = "application/json"
@@ -31,22 +33,17 @@ def clip(text: str) -> str:
 
 def error_body(path: str, error: InferaError) -> bytes:
     """The body of `error` in the dialect of `path`."""
-    if path == "/v1/messages" or path.startswith("/v1/messages/"):
-        return anthropic.error_body(error.message, status=error.status)
     if path in {"/health", "/replicas"} or path.startswith("/replicas/"):
         return msgspec.json.encode({"object": "error", "message": error.message})
-    return openai.error_body(error.message, type=error.type, param=error.param, code=error.code)
+    return anthropic_body(error) if speaks_anthropic(path) else openai_body(error)
 
 
 def refuse(request: Request, error: InferaError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that `error` ends."""
-    extra = dict(headers or {})
-    if isinstance(error, Unauthorized):
-        extra["WWW-Authenticate"] = "Bearer"
-    if error.retry_after is not None:
-        extra["Retry-After"] = str(max(1, round(error.retry_after)))
-    body = error_body(request.url.path, error)
-    return Response(body, status_code=error.status, headers=extra, media_type=_JSON)
+    path = request.url.path
+    extra = dict(refusal_fields(error, random()), **(headers or {}))  # noqa: S311 - spreads clients, keeps no secret
+    status = status_of(error, anthropic=speaks_anthropic(path))
+    return Response(error_body(path, error), status_code=status, headers=extra, media_type=_JSON)
 
 
 def install(app: FastAPI) -> None:

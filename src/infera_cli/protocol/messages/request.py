@@ -6,7 +6,6 @@ are known to engines and pass as they are, everything else stops here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,13 +41,8 @@ class ChatAsk(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
 
 
-def same(name: str) -> str:
-    """No alias."""
-    return name
-
-
-def to_chat(body: bytes | bytearray, alias: Callable[[str], str] = same) -> ChatAsk:
-    """Translate a Messages body; `alias` turns the client's name of the model into the engine's.
+def to_chat(body: bytes | bytearray, shown: str | None = None) -> ChatAsk:
+    """Translate a Messages body. `shown` is the client's name of the model, where the body has the engine's.
 
     Raises RequestError that names the member.
     """
@@ -57,7 +51,7 @@ def to_chat(body: bytes | bytearray, alias: Callable[[str], str] = same) -> Chat
     stream = bool(optional(source, "stream", bool))
     thinking = _thinking(source)
     dropped = Dropped()
-    chat: Object = {"model": alias(model), "messages": _messages(source, dropped)}
+    chat: Object = {"model": model, "messages": _messages(source, dropped)}
     for name, kind in _NUMBERS.items():
         value = optional(source, name, kind)
         if value is not None:
@@ -78,16 +72,16 @@ def to_chat(body: bytes | bytearray, alias: Callable[[str], str] = same) -> Chat
     if _is_prefill(chat["messages"]):
         chat["continue_final_message"], chat["add_generation_prompt"] = True, False
     return ChatAsk(
-        _encode(chat), model, stream, thinking is True, tuple(stops), chat.get("max_tokens"), tuple(dropped.kinds)
+        _encode(chat), shown or model, stream, thinking is True, tuple(stops), chat.get("max_tokens"), tuple(dropped.kinds)
     )
 
 
-def to_tokenize(body: bytes | bytearray, alias: Callable[[str], str] = same) -> ChatAsk:
+def to_tokenize(body: bytes | bytearray) -> ChatAsk:
     """A count_tokens body as an engine's `/tokenize` request for the same chat (engines.md §1.5)."""
     source = read_object(body)
     model = required_text(source, "model")
     dropped = Dropped()
-    asked: Object = {"model": alias(model), "messages": _messages(source, dropped), "add_generation_prompt": True}
+    asked: Object = {"model": model, "messages": _messages(source, dropped), "add_generation_prompt": True}
     _add_tools(asked, source, dropped)
     asked.pop("tool_choice", None)
     asked.pop("parallel_tool_calls", None)

@@ -1,0 +1,42 @@
+"""What all rewritten requests share, and which routes are rewritten at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from infera_cli.gateway.relay import Relay
+from infera_cli.gateway.relayed import RELAYED
+from infera_cli.gateway.translation.aliases import Aliases
+from infera_cli.gateway.translation.relay import AliasedRelay, CountRelay, MessagesRelay
+from infera_cli.gateway.translation.speakers import Speakers
+
+
+class Counter(Protocol):
+    """A tokenizer of ours."""
+
+    def __call__(self, model: str | None, chat: bytes) -> int | None:
+        """Tokens of a chat body's prompt, None where that model's are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """`keepalive`: seconds of silence after which a translated stream is pinged, 0 for never."""
+
+    speakers: Speakers
+    aliases: Aliases = field(default_factory=Aliases)
+    keepalive: float = 15.0
+    counter: Counter | None = None
+
+
+_TRANSLATED: dict[str, type[Relay]] = {"/v1/messages": MessagesRelay, "/v1/messages/count_tokens": CountRelay}
+
+
+def kinds_of(aliases: Aliases, *, messages: bool) -> dict[bytes, type[Relay]]:
+    """The relay of each route that is not passed on as it is. `messages`: that API may need translation."""
+    kinds: dict[bytes, type[Relay]] = {}
+    if aliases:
+        kinds.update({path.encode(): AliasedRelay for path in RELAYED})
+    if messages or aliases:
+        kinds.update({path.encode(): kind for path, kind in _TRANSLATED.items()})
+    return kinds
