@@ -1,0 +1,126 @@
+"""Loads tokenizers: a directory, a tokenizer.json, or an id on Hugging Face's hub; one for all models or one each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from infera_cli.errors import ConfigError
+from infera_cli.tokens.prompts import Prompts
+from infera_cli.tokens.template import ChatTemplate
+from infera_cli.tokens.vocabulary import Vocabulary
+
+_HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_HUB_FILES = ("tokenizer*", "chat_template*", "special_tokens_map.json")
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizers:
+    """Prompts by model name; the one without a name serves every other model."""
+
+    def __init__(self, by_model: Mapping[str | None, Prompts]) -> None:
+        self.by_model = dict(by_model)
+
+    def of(self, model: str | None) -> Prompts | None:
+        """Those of `model`, None where none is configured for it."""
+        found = self.by_model.get(model)
+        return found if found is not None else self.by_model.get(None)
+
+
+def load_all(sources: Iterable[str]) -> Tokenizers:
+    """Each source is `PATH`, for all models, or `MODEL=PATH`. Raises ConfigError."""
+    by_model: dict[str | None, Prompts] = {}
+    loaded: dict[str, Prompts] = {}
+    for source in sources:
+        name, equals, path = source.partition("=")
+        model, where = (name, path) if equals and not Path(source).exists() else (None, source)
+        if model in by_model:
+            raise ConfigError(f"--router-tokenizer-path names two tokenizers for {model or 'all models'}")
+        if where not in loaded:
+            loaded[where] = load(where)
+        by_model[model] = loaded[where]
+    return Tokenizers(by_model)
+
+
+def load(source: str) -> Prompts:
+    """The tokenizer at `source` with its chat template, if it has one. Raises ConfigError."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 - only servers that need tokens pay for it
+
+    folder, file = _place(source)
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:
+        raise ConfigError(f"the tokenizer {file} cannot be loaded: {error}") from error
+    config = _json(folder / "tokenizer_config.json")
+    variables = _variables(config, _json(folder / "special_tokens_map.json"))
+    return Prompts(Vocabulary(tokenizer), _template(folder, config, variables))
+
+
+def _place(source: str) -> tuple[Path, Path]:
+    """The folder and its tokenizer.json. Raises ConfigError."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        return path.parent, path
+    if not path.is_dir():
+        if not _HUB_ID.fullmatch(source):
+            raise ConfigError(f"--router-tokenizer-path: there is no {source}")
+        path = _from_hub(source)
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ConfigError(f"--router-tokenizer-path: {source} has no tokenizer.json")
+    return path, file
+
+
+def _from_hub(source: str) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, seldom needed
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=list(_HUB_FILES)))
+    except Exception as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ConfigError(f"--router-tokenizer-path: {source} is no local path, and the hub says: {why}") from error
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _variables(*layers: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens by name; the first layer that has one counts."""
+    found: dict[str, str] = {}
+    for layer in layers:
+        for name in _SPECIAL:
+            token = layer.get(name)
+            text = token.get("content") if isinstance(token, dict) else token
+            if isinstance(text, str):
+                found.setdefault(name, text)
+    return found
+
+
+def _template(folder: Path, config: Mapping[str, Any], variables: Mapping[str, str]) -> ChatTemplate | None:
+    source: Any = None
+    for name in ("chat_template.jinja", "chat_template.json"):
+        file = folder / name
+        if file.is_file():
+            source = file.read_text(encoding="utf-8") if name.endswith("jinja") else _json(file).get("chat_template")
+            break
+    if source is None:
+        source = config.get("chat_template")
+    if isinstance(source, list):  # several by name; `default` is the one without a name
+        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = named.get("default")
+    if not isinstance(source, str):
+        return None
+    try:
+        return ChatTemplate(source, variables)
+    except Exception as error:
+        raise ConfigError(f"the chat template in {folder} cannot be used: {error}") from error
