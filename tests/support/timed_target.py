@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
@@ -30,6 +32,7 @@ class Got:
     body: dict[str, Any]
     at: float
     number: int
+    peer: int
     writes: list[float] = field(default_factory=list)
 
     def prompt(self) -> str:
@@ -80,8 +83,10 @@ def stream(first: float, gap: float, tokens: int, *, prompt: int = 10) -> Script
 class TimedTarget:
     """`with TimedTarget(reply) as target:`; `reply` makes the script of each POST."""
 
-    def __init__(self, reply: Callable[[Got], Script], models: Iterable[str] = ("m",)) -> None:
-        self._reply, self._models = reply, list(models)
+    def __init__(
+        self, reply: Callable[[Got], Script], models: Iterable[str] = ("m",), tls: tuple[Path, Path] | None = None
+    ) -> None:
+        self._reply, self._models, self._tls = reply, list(models), tls
         self.got: list[Got] = []
         self.url = ""
         self.workers: list[dict[str, str]] = []
@@ -116,8 +121,12 @@ class TimedTarget:
         self._loop.close()
 
     async def _main(self) -> None:
-        server = await asyncio.start_server(self._client, "127.0.0.1", 0, backlog=1024)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        context = None
+        if self._tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self._tls)
+        server = await asyncio.start_server(self._client, "127.0.0.1", 0, backlog=1024, ssl=context)
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
         await self._over.wait()
         server.close()
@@ -147,7 +156,8 @@ class TimedTarget:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if method == "GET":
             return await self._get(path, writer)
-        got = Got(path, headers, json.loads(body), perf_counter(), len(self.got))
+        peer = int(writer.get_extra_info("peername")[1])
+        got = Got(path, headers, json.loads(body), perf_counter(), len(self.got), peer)
         self.got.append(got)
         return await self._play(self._reply(got), got, writer)
 

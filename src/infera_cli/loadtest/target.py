@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
 from time import monotonic, sleep
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,7 +23,6 @@ class About(msgspec.Struct, frozen=True):
     model: str
     models: tuple[str, ...]
     workers: dict[str, str]
-    counters: dict[str, Any] = {}
 
 
 def base(url: str) -> str:
@@ -44,11 +43,20 @@ def look(options: Options, patience: float = 0.0) -> About:
 
     Raises ServerUnreachable, or ConfigError when it does not serve the model or refuses the key.
     """
-    verify: Any = False if options.insecure else options.ca or True
-    with httpx.Client(headers=options.headers, timeout=TIMEOUT, verify=verify, trust_env=False) as client:
+    trust = _trust(options)
+    with httpx.Client(headers=options.headers, timeout=TIMEOUT, verify=trust, trust_env=False) as client:
         answer = _first(client, f"{options.base_url}/v1/models", patience)
         models = _models(answer)
         return About(_choose(options, models), models, _workers(client, options.base_url))
+
+
+def _trust(options: Options) -> ssl.SSLContext | bool:
+    if options.insecure or options.ca is None:
+        return not options.insecure
+    try:
+        return ssl.create_default_context(cafile=options.ca)
+    except OSError as error:
+        raise ConfigError(f"cannot use the certificates in {options.ca}: {error.strerror}") from None
 
 
 def _first(client: httpx.Client, url: str, patience: float) -> httpx.Response:
