@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from tests.support.timed_target import (
 )
 
 Row = dict[str, Any]
+BUSY = 2    # tolerances of the cases, times this, for a machine that does other things too
 
 
 def role(*members: Any) -> bytes:
@@ -48,6 +50,7 @@ def long_lines() -> Script:
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 SCRIPTS: dict[str, Script] = {
+    "first": stream(0.0, 0.0, 1),    # pays for all that happens once
     "role-empty": after_role(role(("content", ""))),
     "role-null": after_role(role(("content", None))),
     "role-alone": after_role(role()),
@@ -82,6 +85,7 @@ SCRIPTS: dict[str, Script] = {
 class Measured(NamedTuple):
     run: Run
     rows: dict[str, Row]
+    got: dict[str, Got]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +97,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     with TimedTarget(lambda got: SCRIPTS[got.prompt()]) as target:
         found = run(target.url, details=details, dataset=prompts(folder, names), cache="as-is", rate=20.0,
                     burstiness=float("inf"), count=len(names), limits=Limits(first_token=2.5, idle=1.5))
-    return Measured(found, dict(zip(names, rows(details), strict=True)))
+        log = {got.prompt(): got for got in target.got}
+    return Measured(found, dict(zip(names, rows(details), strict=True)), log)
 
 
 def ttft(row: Row) -> float:
@@ -104,8 +109,8 @@ def ttft(row: Row) -> float:
 def test_r152_ttft_is_the_first_text_not_the_role_chunk(measured: Measured, name: str) -> None:
     """Role chunk at 10 ms, text from 300 ms every 20 ms: TTFT 300 ms, ITL 20 ms, 10 tokens."""
     row = measured.rows[name]
-    assert ttft(row) == pytest.approx(0.3, abs=0.02)
-    assert statistics.fmean(row["gaps_s"]) == pytest.approx(0.02, abs=0.003)
+    assert ttft(row) == pytest.approx(0.3, abs=0.02 * BUSY)
+    assert statistics.fmean(row["gaps_s"]) == pytest.approx(0.02, abs=0.003 * BUSY)
     assert row["output"] == 10
 
 
@@ -113,7 +118,7 @@ def test_r154_tokens_come_from_usage_or_are_called_estimated(measured: Measured)
     """Seven chunks of spaces are the 7 tokens of usage; 20 chunks without usage are an estimate."""
     spaces, untold = measured.rows["spaces"], measured.rows["no-usage"]
     assert (spaces["output"], spaces["events"]) == (7, 7)
-    assert (spaces["last"] - spaces["first"]) / 6 == pytest.approx(0.03, abs=0.003)
+    assert (spaces["last"] - spaces["first"]) / 6 == pytest.approx(0.03, abs=0.003 * BUSY)
     assert (untold["output"], untold["events"]) == (None, 20)
     assert measured.run.figures.counts.sources["chunks"] == 3
     assert any("estimated" in warning for warning in measured.run.verdict.warnings)
@@ -122,8 +127,8 @@ def test_r154_tokens_come_from_usage_or_are_called_estimated(measured: Measured)
 def test_r155_chunks_of_four_tokens(measured: Measured) -> None:
     """50 chunks of 40 ms, 200 tokens: TPOT 9.8 ms, inter-chunk 40 ms."""
     row = measured.rows["four-a-chunk"]
-    assert (row["last"] - row["first"]) / 199 == pytest.approx(0.00985, abs=0.0005)
-    assert statistics.median(row["gaps_s"]) == pytest.approx(0.04, abs=0.003)
+    assert (row["last"] - row["first"]) / 199 == pytest.approx(0.00985, abs=0.0005 * BUSY)
+    assert statistics.median(row["gaps_s"]) == pytest.approx(0.04, abs=0.003 * BUSY)
     rates = measured.run.figures.rates
     assert rates.peak_output_tokens >= rates.overall_output_tokens
 
@@ -132,7 +137,7 @@ def test_r161_latency_ends_with_the_last_token(measured: Measured) -> None:
     """Usage at 400 ms and [DONE] at 500 ms do not belong to an answer of 100 ms."""
     row = measured.rows["late-usage"]
     assert row["outcome"] == "ok"
-    assert row["last"] - row["sent"] == pytest.approx(0.1, abs=0.02)
+    assert row["last"] - row["sent"] == pytest.approx(0.1, abs=0.02 * BUSY)
     assert row["end"] - row["sent"] == pytest.approx(0.5, abs=0.05)
 
 
@@ -156,7 +161,19 @@ def test_r163_hard_but_right_streams_are_read(measured: Measured) -> None:
 
 def test_r169_one_request_of_625_ms(measured: Measured) -> None:
     """A single request is measured to the millisecond, in no bucket."""
-    assert ttft(measured.rows["one-625"]) == pytest.approx(0.625, abs=0.012)
+    assert ttft(measured.rows["one-625"]) == pytest.approx(0.625, abs=0.012 * BUSY)
+
+
+def test_times_agree_with_the_targets_own_log(measured: Measured) -> None:
+    """Gaps are those of the target's writes: half of them within 2 ms, none but a scheduling accident beyond 20."""
+    errors = []
+    for name in ("role-alone", "spaces", "no-usage", "four-a-chunk", "created"):
+        writes = measured.got[name].writes[1 if name == "role-alone" else 0:]
+        truth = [later - earlier for earlier, later in pairwise(writes)]
+        errors += [abs(gap - true) for gap, true in zip(measured.rows[name]["gaps_s"], truth, strict=False)]
+    errors.sort()
+    assert errors[len(errors) // 2] < 0.002
+    assert errors[int(len(errors) * 0.95)] < 0.02
 
 
 def test_failures_say_what_the_server_said(measured: Measured) -> None:
@@ -170,10 +187,10 @@ def test_failures_say_what_the_server_said(measured: Measured) -> None:
 def test_counts_are_exact(measured: Measured) -> None:
     """Every script is one request: sent, ok and failed are what was scripted."""
     counts = measured.run.figures.counts
-    good = {"role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage", "created",
+    good = {"first", "role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage", "created",
             "long-lines", "one-625", "until-close", "early-hints"}
     assert (counts.sent, counts.ok, counts.failed) == (len(SCRIPTS), len(good), len(SCRIPTS) - len(good))
-    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1
+    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1 + 1
     assert measured.run.verdict.exit_code == 1
 
 
@@ -203,5 +220,5 @@ def test_r172_messages_are_measured_from_their_first_delta(tmp_path: Path) -> No
             count=2)
         assert json.loads(json.dumps(target.got[0].body))["max_tokens"] > 0
     for row in rows(details):
-        assert ttft(row) == pytest.approx(0.3, abs=0.02)
+        assert ttft(row) == pytest.approx(0.3, abs=0.02 * BUSY)
         assert (row["input"], row["output"], row["outcome"]) == (25, 7, "ok")
