@@ -47,7 +47,8 @@ def test_the_least_record_gets_the_defaults_of_the_wire() -> None:
     assert record == WorkerRecord(worker_id="10.0.0.1:8001", url="http://10.0.0.1:8001", model_name="m")
     assert (record.engine, record.status, record.disagg_mode) == ("sglang", "active", "mixed")
     assert (record.disagg_meta, record.request_transport) == ({}, "http")
-    assert record.kv_events_endpoint is record.kv_block_size is record.dp_rank is record.dp_size is record.kv is None
+    assert (record.kv_events_endpoint, record.kv_block_size, record.kv) == (None, None, None)
+    assert (record.dp_rank, record.dp_size) == (None, None)
 
 
 def test_every_member_is_read() -> None:
@@ -101,8 +102,7 @@ def test_a_missing_required_member_refuses_the_record(missing: str) -> None:
         ({"url": "http://u:p@h:1"}, 'has a "url" that is no base URL'),
         ({"url": "http://h:1/a?b"}, 'has a "url" that is no base URL'),
         ({"url": "http://h\r\n:1"}, 'has a "url" that is no base URL'),
-        ({"url": "http://h:1/v1"}, 'has a "url" whose host or path ends in /v1, which every route brings itself; '
-                                   "leave it out"),
+        ({"url": "http://h:1/?"}, 'has a "url" that is no base URL'),
     ],
 )  # fmt: skip
 def test_a_member_that_cannot_be_used_refuses_the_record(members: dict[str, Any], reason: str) -> None:
@@ -125,9 +125,10 @@ def test_garbage_is_one_kind_of_error(raw: bytes) -> None:
 def test_no_value_raises_anything_else(raw: bytes) -> None:
     """Whatever is written under a key, it is a record or a BadRecord."""
     try:
-        assert parse_record("w", raw).worker_id == "w"
-    except BadRecord as fault:
-        assert str(fault)
+        name = parse_record("w", raw).worker_id
+    except BadRecord:
+        name = "w"
+    assert name == "w"
 
 
 def test_an_unknown_engine_is_some_engine() -> None:
