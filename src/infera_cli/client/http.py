@@ -48,6 +48,11 @@ class Server:
         """The JSON answer of `POST path`. Raises as `get`, and Conflict."""
         return self._call("POST", path, None if body is None else json.dumps(body).encode())
 
+    def delete(self, path: str, **query: Any) -> Any:
+        """The JSON answer of `DELETE path`. Raises as `post`."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._call("DELETE", path + ("?" + urlencode(given) if given else ""), None)
+
     def _call(self, method: str, path: str, body: bytes | None) -> Any:
         connection = self._connection()
         try:

@@ -67,6 +67,11 @@ class Seat:
         """Nothing of ours is on it."""
         return self.phase == "free"
 
+    @property
+    def failed(self) -> bool:
+        """Free, because its last launch failed."""
+        return self.free and not self.suspect and self.error is not None
+
     def move(self, move: Move) -> None:
         """Go on as the table says."""
         after = MOVES.get((self.phase, move))
@@ -108,3 +113,26 @@ class Pool:
             raise Conflict(f"Slot {name!r} is taken.")
         choice[0].move("take")
         return choice[0]
+
+    def replan(self, launches: Sequence[Launch]) -> list[str]:
+        """Take the commands of another reading of the file for what is launched from now on.
+
+        Returns the slots that came, went or moved: those stay as they were.
+        """
+        fresh = {launch.slot: launch for launch in launches}
+        left_out = sorted(fresh.keys() ^ self._by_name.keys())
+        for seat in self.seats:
+            launch = fresh.get(seat.name)
+            if launch is None:
+                continue
+            if _place(launch) != _place(seat.launch):
+                left_out.append(seat.name)
+                continue
+            seat.launch = launch
+            record = seat.record
+            seat.drifted = not seat.free and record is not None and record.digest not in (None, launch.digest)
+        return left_out
+
+
+def _place(launch: Launch) -> tuple[object, ...]:
+    return launch.host, launch.place, launch.address, launch.port, launch.devices

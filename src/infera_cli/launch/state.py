@@ -97,14 +97,8 @@ class StateFile:
     # ── the content ──────────────────────────────────────────────────────────────────────────────────
     def read(self) -> list[Record]:
         """All records that can be used; the rest is a warning each (B8)."""
-        if self.path is None:
-            return []
-        try:
-            document = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("the state file %s cannot be used, going on without: %s", self.path, error)
+        document = self._document()
+        if document is None:
             return []
         entries = document.get("replicas") if isinstance(document, dict) else None
         if not isinstance(entries, list):
@@ -112,11 +106,28 @@ class StateFile:
             return []
         return list(self._usable(entries))
 
-    def write(self, records: Iterable[Record]) -> None:
+    def failed(self) -> set[str]:
+        """Slots whose last launch failed."""
+        document = self._document()
+        names = document.get("failed") if isinstance(document, dict) else None
+        return {name for name in _list(names) if isinstance(name, str)}
+
+    def _document(self) -> Any:
+        if self.path is None:
+            return None
+        try:
+            return json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("the state file %s cannot be used, going on without: %s", self.path, error)
+            return None
+
+    def write(self, records: Iterable[Record], failed: Iterable[str] = ()) -> None:
         """Replace the content; a failure is a warning, since the replicas run all the same."""
         if self.path is None:
             return
-        document = {"replicas": [_entry(record) for record in records]}
+        document = {"replicas": [_entry(record) for record in records], "failed": list(failed)}
         part = self.path.with_name(self.path.name + ".part")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,44 +8,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from infera_cli.errors import Conflict, FleetError, HostRefused, HostUnreachable, InferaError, LaunchFailed, NotFound
 from infera_cli.launch.machine import NOT_SENT
-from infera_cli.launch.plan import Launch
 from infera_cli.launch.processes import Processes, Time
 from infera_cli.launch.replacement import HOUR, Rules, may_replace
 from infera_cli.launch.seat import Pool, Seat
 from infera_cli.launch.state import Record, StateFile
+from infera_cli.launch.table import Table
 from infera_cli.launch.takeover import Takeover
 
 log = logging.getLogger("infera.launch")
 
 _DRAIN_POLL = 0.25
-
-
-class Table(Protocol):
-    """What the supervisor needs of the fleet; a replica's name is its slot's."""
-
-    def enter(self, record: Record, launch: Launch, *, ready: bool) -> bool:
-        """A replica came, owned; False where its name or address belongs to another."""
-
-    def leave(self, name: str) -> None:
-        """It went; nothing is no fault."""
-
-    def drain(self, name: str) -> None:
-        """Give it no new work."""
-
-    def outstanding(self, name: str) -> int:
-        """Requests open on it."""
-
-    def is_ready(self, name: str) -> bool:
-        """As far as probes tell."""
-
-    def is_draining(self, name: str) -> bool:
-        """It was told to take no new work."""
 
 
 class Supervisor:
@@ -224,7 +202,10 @@ class Supervisor:
             await asyncio.gather(starting, return_exceptions=True)
             if seat.free:
                 raise NotFound(f"{name!r} could not be launched, there is nothing to stop.")
-        return await self._stopped(seat, drain=drain)
+        left = await self._stopped(seat, drain=drain)
+        if left is None:
+            seat.error = None
+        return left
 
     def is_ours(self, name: str) -> bool:
         """Whether a replica of that name was launched here and is not gone."""
@@ -344,6 +325,9 @@ class Supervisor:
     async def adopt(self) -> list[Seat]:
         """Take over what an earlier owner launched; every record ends as adopted, named in a warning, or dropped."""
         takeover = Takeover(self.pool, self.processes, self._table.enter)
+        for name in self._state.failed():
+            if (seat := self.pool.seat(name)) is not None:
+                seat.error = "its last launch failed"
         adopted = await takeover.run(self._state.read())
         self._orphans = takeover.orphans
         for seat in adopted:
@@ -353,6 +337,15 @@ class Supervisor:
             self._changed(seat, "adopted")
         self._save()
         return adopted
+
+    async def end_suspects(self) -> list[str]:
+        """End what earlier owners left on free slots; in words what could not be ended."""
+        suspects = [(seat, seat.record) for seat in self.pool.seats if seat.free and seat.suspect and seat.record]
+        lefts = await asyncio.gather(*(self.processes.end(seat.launch, record) for seat, record in suspects))
+        for (seat, _), left in zip(suspects, lefts, strict=True):
+            self._forget(seat, left)
+        self._save()
+        return [f"{seat.name}: {left}" for (seat, _), left in zip(suspects, lefts, strict=True) if left is not None]
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────
     async def close(self, *, keep: bool) -> list[str]:
@@ -377,12 +370,10 @@ class Supervisor:
         for task in [*tasks, *([self._loop] if self._loop is not None else [])]:
             task.cancel()
 
-    def records(self) -> Sequence[Record]:
-        """What the state file holds: replicas, suspects, orphans."""
-        return [*(seat.record for seat in self.pool.seats if seat.record is not None), *self._orphans]
-
     def _save(self) -> None:
-        self._state.write(self.records())
+        """Replicas, suspects and orphans, and which launches failed."""
+        records = [seat.record for seat in self.pool.seats if seat.record is not None]
+        self._state.write([*records, *self._orphans], [seat.name for seat in self.pool.seats if seat.failed])
 
 
 def _go(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

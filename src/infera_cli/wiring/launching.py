@@ -4,77 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError
 from infera_cli.fleet.probe import Fetch
 from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.endpoints.parts import Capacity
-from infera_cli.launch.local import LocalMachine
-from infera_cli.launch.machine import Machine
-from infera_cli.launch.plan import Launch, plan
+from infera_cli.launch.plan import Launch
 from infera_cli.launch.processes import Processes
 from infera_cli.launch.replacement import Rules
-from infera_cli.launch.seat import Pool, Seat
+from infera_cli.launch.seat import Pool
 from infera_cli.launch.state import Record, StateFile
 from infera_cli.launch.supervisor import Supervisor
 from infera_cli.protocol.replica_file import ReplicaFile, ceiling, initial_replicas
-from infera_cli.protocol.replica_hosts import HostEntry
-from infera_cli.protocol.slots import pool_of
 from infera_cli.routing.types import WorkerSpec
+from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, slot_row
 
 SOURCE = "hosts"
-_ACCEPT = 2.0   # seconds for a look whether a port is taken
-_HEALTHY = 5.0  # seconds for one question after health
 log = logging.getLogger("infera.launch")
-
-
-# ── the outer world, as the supervisor sees it ───────────────────────────────────────────────────────
-class RealNet:
-    """See launch.processes.Net."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
-    async def accepts(self, address: str, port: int) -> bool:
-        """See Net."""
-        try:
-            async with asyncio.timeout(_ACCEPT):
-                _, writer = await asyncio.open_connection(address, port)
-        except OSError:
-            return False
-        writer.transport.abort()
-        return True
-
-    async def healthy(self, address: str, port: int) -> bool:
-        """See Net."""
-        try:
-            spec = WorkerSpec(id="", host=address, port=port)
-            return (await self._fetch(spec, "/health", timeout=_HEALTHY)).status == 200
-        except OSError:
-            return False
-
-
-class RealTime:
-    """See launch.processes.Time."""
-
-    def now(self) -> float:
-        """See Time."""
-        return time.monotonic()
-
-    def unix(self) -> float:
-        """See Time."""
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        """See Time."""
-        await asyncio.sleep(seconds)
 
 
 class RegistryTable:
@@ -117,67 +67,6 @@ class RegistryTable:
         return member is not None and member.draining
 
 
-# ── machines and slots ───────────────────────────────────────────────────────────────────────────────
-def machines_of(hosts: Iterable[HostEntry], *, host_keys: str) -> dict[str, Machine]:
-    """A machine a host entry, by the entry's name. Raises ConfigError for an ssh config or key that cannot be used."""
-    local = LocalMachine()
-    made: dict[str, Machine] = {}
-    config: Any = None
-    for host in hosts:
-        if host.ssh is None:
-            made[host.name] = local
-            continue
-        from infera_cli.launch.ssh import HostKeys, SshMachine  # noqa: PLC0415 - 0.3 s that local fleets need not pay
-        from infera_cli.launch.ssh_config import SshConfig  # noqa: PLC0415
-
-        config = config or SshConfig.of_user()
-        made[host.name] = SshMachine(
-            host.ssh, config=config, identity_file=_identity(host), host_keys=cast("HostKeys", host_keys)
-        )
-    return made
-
-
-def located(hosts: Sequence[HostEntry]) -> tuple[HostEntry, ...]:
-    """The entries with the address that HTTP goes to: ssh config's HostName where none is given (rulings 13)."""
-    if all(host.ssh is None or host.address is not None for host in hosts):
-        return tuple(hosts)
-    from infera_cli.launch.ssh_config import SshConfig  # noqa: PLC0415
-
-    config = SshConfig.of_user()
-    return tuple(
-        host if host.ssh is None or host.address is not None
-        else replace(host, address=config.resolve(host.ssh).hostname)
-        for host in hosts
-    )  # fmt: skip
-
-
-def launches_of(file: ReplicaFile) -> list[Launch]:
-    """What may be launched, in pool order. Raises ConfigError."""
-    slots = pool_of(located(file.hosts))
-    taken: dict[tuple[str, int], str] = {}
-    for slot in slots:
-        other = taken.setdefault((slot.address, slot.port), slot.name)
-        if other != slot.name:
-            raise ConfigError(f"{file.path}: hosts: slots {other} and {slot.name} would both be "
-                              f"{slot.address}:{slot.port}, once ssh aliases are resolved; change a \"port_base\"")
-    return plan(slots, here=sys.executable)
-
-
-def _identity(host: HostEntry) -> str | None:
-    if host.identity_file is None:
-        return None
-    path = Path(host.identity_file).expanduser()
-    try:
-        mode = path.stat().st_mode
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise ConfigError(f'host {host.name}: "identity_file" {path} cannot be read: {error.strerror}') from None
-    if mode & 0o077:
-        log.warning("%s can be read by others than its owner; chmod 600 it", path)
-    return str(path)
-
-
 def rules_of(settings: ServeSettings) -> Rules:
     """The supervisor's share of the settings."""
     return Rules(
@@ -202,6 +91,7 @@ class Launching:
         self._keep = (settings.on_exit or ("keep" if settings.state_file else "stop")) == "keep"
         self._hurried = asyncio.Event()
         self._supervisor: Supervisor | None = None
+        self._table: RegistryTable
         self._initial_launch: asyncio.Task[Any] | None = None
         self._adopted = self._missing = 0
 
@@ -215,8 +105,8 @@ class Launching:
         rules, clock = rules_of(self._settings), RealTime()
         self._state.lock(address)
         processes = Processes(self._machines, RealNet(fetch), clock, rules)
-        table = RegistryTable(registry, api_key=self._api_key)
-        self._supervisor = Supervisor(self._pool, processes, table, self._state, rules=rules, time=clock)
+        self._table = RegistryTable(registry, api_key=self._api_key)
+        self._supervisor = Supervisor(self._pool, processes, self._table, self._state, rules=rules, time=clock)
         self._adopted = len(await self._supervisor.adopt())
         self._supervisor.begin()
         self._missing = max(0, self._initial - self._pool.owned)
@@ -244,6 +134,19 @@ class Launching:
         if self._keep and self._pool.owned:
             say(f"{self._pool.owned} launched replicas keep running; `infera fleet down {self._file.path} "
                 f"--state-file {self._settings.state_file}` stops them")
+
+    def reload(self, file: ReplicaFile) -> None:
+        """The file was read again: its commands are for the next launches; slots are those of the start (§1.14)."""
+        if file.hosts == self._file.hosts:
+            return
+        try:
+            left_out = self._pool.replan(launches_of(file))
+        except ConfigError as error:
+            log.warning("%s; launching goes on as before", error.message)
+            return
+        self._file = file
+        for name in left_out:
+            log.warning("slot %s came, went or moved; that needs a restart", name)
 
     def hurry(self) -> None:
         """A second signal: end at once, stop nothing more."""
@@ -276,7 +179,7 @@ class Launching:
 
     def slots(self) -> Sequence[Mapping[str, Any]]:
         """See gateway.endpoints.parts.Supervisor."""
-        return [slot_row(seat) for seat in self._pool.seats]
+        return [slot_row(seat, ready=self._table.is_ready(seat.name)) for seat in self._pool.seats]
 
     def capacity(self) -> Capacity:
         """Taken, allowed, and free slots in the order they would be taken."""
@@ -288,16 +191,3 @@ class Launching:
         if self._supervisor is None:
             raise ConfigError("The server is not started yet.")
         return self._supervisor
-
-
-def slot_row(seat: Seat) -> dict[str, Any]:
-    """A slot and what is on it, for people and programs."""
-    record = seat.record
-    identity = record.identity if record is not None else None
-    return {
-        "slot": seat.name, "host": seat.launch.host, "place": seat.launch.place, "state": seat.phase,
-        "url": seat.launch.url, "devices": list(seat.launch.devices), "engine": seat.launch.engine.name,
-        "log": seat.launch.log, "pid": identity.pid if identity else None,
-        "launched": record.launched if record is not None else None,
-        "drifted": seat.drifted, "suspect": seat.suspect, "error": seat.error,
-    }  # fmt: skip

@@ -7,7 +7,6 @@ Making a source reads and checks what it names, so that a bad file stops the pro
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,7 +24,6 @@ from infera_cli.routing.types import WorkerSpec
 from infera_cli.wiring.launching import Launching
 
 Say = Callable[[str], None]
-log = logging.getLogger("infera.fleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +66,10 @@ class FromFile:
             await self.launching.start(into.registry, into.fetch, address=into.url)
 
     def reload(self, into: Into) -> bool:
-        """See Source; a bad file is refused and the old one stays. Machines are those of the start (§1.14)."""
+        """See Source; a bad file is refused and the old one stays."""
         loaded = self._file.reload(into.registry, into.bus)
-        if loaded is not None and loaded.file.hosts != self._loaded.file.hosts:
-            log.warning("%s: \"hosts\" changed; that needs a restart, or `infera fleet rollout`", loaded.file.path)
+        if loaded is not None:
+            self.launching.reload(loaded.file)
         return True
 
 
