@@ -1,0 +1,120 @@
+"""Between a request's admission and its first attempt: whom the caller insists on, and what the prompt is.
+
+What was seen before is known in microseconds and goes on at once; the rest is worked out in a thread, so that
+nobody else waits (R098, C31). The client may leave meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from infera_cli.errors import NoRoutableWorker
+from infera_cli.gateway.identity import RandomBytes, identify
+from infera_cli.gateway.kv.reader import PromptReader, Reading
+from infera_cli.protocol.headers import RequestHead
+from infera_cli.routing.prompt import Prompt
+from infera_cli.routing.types import Ask
+
+AT_ONCE = 2048
+"""Characters that are tokenized on the spot."""
+THREADS = 2
+WAITING_MOST = 256
+PATIENCE_SECONDS = 5.0
+"""After so long a request goes on without its tokens."""
+
+_WORKER = b"x-worker-instance-id"
+
+
+class Waiting(Protocol):
+    """A relayed request, as far as a plan deals with it."""
+
+    head: RequestHead
+    target: bytes
+    body: bytes | bytearray | None
+    session: str | None
+    ask: Ask
+
+    @property
+    def response_complete(self) -> bool:
+        """Whether it is over already."""
+
+    def proceed(self) -> None:
+        """Make the first attempt."""
+
+
+class KvPlan:
+    """A gateway.plan.Plan. `reader` None: prompts are of no interest; `direct`: the caller may choose."""
+
+    def __init__(self, reader: PromptReader | None, *, direct: bool, random_bytes: RandomBytes) -> None:
+        self._reader = reader
+        self._direct = direct
+        self._random_bytes = random_bytes
+        self._threads: ThreadPoolExecutor | None = None
+        self._waiting = 0
+
+    def begin(self, relay: Waiting) -> None:
+        """See Plan. Raises NoRoutableWorker where the caller names nobody clearly."""
+        body = relay.body if relay.body is not None else b""
+        model, relay.session, pin = identify(relay.head, body, self._random_bytes)
+        only = insisted_on(relay.head) if self._direct else None
+        relay.ask = Ask(model, pin, only=only)
+        if self._reader is None:
+            relay.proceed()
+            return
+        reading = self._reader.start(relay.target, body)
+        if reading.cost <= AT_ONCE:
+            self._go_on(relay, reading.finish())
+        elif self._waiting >= WAITING_MOST:
+            self._reader.counters.fallback("busy")
+            self._go_on(relay, reading.bare())
+        else:
+            self._in_thread(relay, reading, self._reader)
+
+    def close(self) -> None:
+        """No more; what is being worked out is not waited for."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _go_on(self, relay: Waiting, prompt: Prompt) -> None:
+        ask = relay.ask
+        relay.ask = Ask(ask.model, ask.session, ask.tried, prompt, ask.only)
+        relay.proceed()
+
+    def _in_thread(self, relay: Waiting, reading: Reading, reader: PromptReader) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="infera-tokens")
+        reader.counters.threaded += 1
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, reading.finish)
+        patience = loop.call_later(PATIENCE_SECONDS, self._too_late, relay, reading, work, reader)
+
+        def done(work: asyncio.Future[Prompt]) -> None:
+            self._waiting -= 1
+            patience.cancel()
+            if not work.cancelled() and not relay.response_complete:
+                self._go_on(relay, work.result())
+
+        work.add_done_callback(done)
+
+    def _too_late(
+        self, relay: Waiting, reading: Reading, work: asyncio.Future[Prompt], reader: PromptReader
+    ) -> None:
+        if work.cancel() and not relay.response_complete:
+            reader.counters.fallback("timeout")
+            self._go_on(relay, reading.bare())
+
+
+def insisted_on(head: RequestHead) -> str | None:
+    """The worker that the caller names (infera-wire §4.1); None where it names none.
+
+    Raises NoRoutableWorker for two names, or one that is none (R184).
+    """
+    named = [value for name, value in head.headers if name == _WORKER]
+    if not named:
+        return None
+    if len(set(named)) > 1 or not named[0].strip().isascii():
+        raise NoRoutableWorker("X-Worker-Instance-Id must name one worker.", code="no_such_worker")
+    return named[0].strip().decode("ascii")

@@ -1,0 +1,123 @@
+"""From a request's body to what `kv-aware` weighs; never an error, at worst nothing is known (S74, R097)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from infera_cli.blocks import FIRST_PARENT
+from infera_cli.gateway.kv.counters import PromptCounters
+from infera_cli.protocol.prompt_body import PromptBody, read
+from infera_cli.routing.prefix import first_parent
+from infera_cli.routing.prompt import Prompt
+from infera_cli.tokens.prompts import Chat, Job, Prompts, Told
+from infera_cli.tokens.template import Unrenderable
+
+Kinds = Callable[[], set[tuple[str, int]]]
+
+
+class TokenizersOf(Protocol):
+    """The tokenizers that are configured."""
+
+    def of(self, model: str | None) -> Prompts | None:
+        """The one for `model`."""
+
+
+class Reading:
+    """A prompt on its way to blocks. `cost` is in characters that must be looked at anew; 0: `finish` is quick."""
+
+    def __init__(
+        self, counters: PromptCounters, body: PromptBody | None = None, prompts: Prompts | None = None,
+        jobs: Mapping[str, Job] | None = None, kinds: set[tuple[str, int]] | None = None, first: int = FIRST_PARENT,
+    ) -> None:  # fmt: skip
+        self._counters = counters
+        self._body = body
+        self._prompts = prompts
+        self._jobs = jobs or {}
+        self._kinds = kinds or set()
+        self._first = first
+        self.cost = max((job.cost for job in self._jobs.values()), default=0)
+
+    def bare(self) -> Prompt:
+        """What is known without any tokens."""
+        body = self._body
+        return Prompt(images=body.media, retention=body.retention) if body is not None else Prompt()
+
+    def finish(self) -> Prompt:
+        """Work it out; may run in a thread. A tokenizer's own failures make it `bare`."""
+        prompts = self._prompts
+        if prompts is None:
+            return self.bare()
+        chains: dict[tuple[str, int], Sequence[int]] = {}
+        lengths: dict[str, int] = {}
+        try:
+            for style, job in self._jobs.items():
+                pieces = job.run()
+                lengths[style] = sum(len(packed) for _, packed in pieces) // 4
+                for kind in self._kinds:
+                    if kind[0] == style:
+                        chains[kind] = prompts.chains.of(pieces, kind[1], self._first)
+        except Unrenderable as no:
+            self._counters.fallback(no.cause, str(no))
+            return self.bare()
+        except Exception as error:  # noqa: BLE001 - a tokenizer raises what it likes; the request goes on without
+            self._counters.fallback("tokenizer", f"{type(error).__name__}: {error}")
+            return self.bare()
+        self._counters.rendered += 1
+        self._counters.tokens += max(lengths.values(), default=0)
+        if chains and not any(chains.values()):
+            self._counters.short += 1
+        assert self._body is not None  # noqa: S101 - jobs are made of a body
+        return Prompt(chains=chains, lengths=lengths, retention=self._body.retention)
+
+
+class PromptReader:
+    """Reads bodies. `kinds` are the (style, unit) pairs to hash for, `is_adapter` tells LoRA names from models."""
+
+    def __init__(
+        self, tokenizers: TokenizersOf, kinds: Kinds, *, is_adapter: Callable[[str], bool] = lambda _name: False,
+        counters: PromptCounters | None = None,
+    ) -> None:  # fmt: skip
+        self._tokenizers = tokenizers
+        self._kinds = kinds
+        self._is_adapter = is_adapter
+        self.counters = counters if counters is not None else PromptCounters()
+
+    def start(self, path: bytes, raw: bytes | bytearray) -> Reading:
+        """Look at a body; nothing expensive yet."""
+        counters = self.counters
+        body = read(raw)
+        if body is None:
+            counters.fallback("body")
+            return Reading(counters)
+        if body.retention is not None:
+            counters.retention[body.retention] += 1
+        if body.media is not None:
+            counters.multimodal += 1
+            return Reading(counters, body)
+        prompts = self._tokenizers.of(body.model)
+        if prompts is None:
+            counters.fallback("no_tokenizer", body.model or "")
+            return Reading(counters, body)
+        kinds = self._kinds()
+        try:
+            jobs = {style: self._job(prompts, style, path, body) for style in {style for style, _ in kinds}}
+        except Unrenderable as no:
+            counters.fallback(no.cause, str(no))
+            return Reading(counters, body)
+        adapter = body.model if body.model is not None and self._is_adapter(body.model) else None
+        return Reading(counters, body, prompts, jobs, kinds, first_parent(adapter, body.salt))
+
+    @staticmethod
+    def _job(prompts: Prompts, style: str, path: bytes, body: PromptBody) -> Job:
+        if body.messages and body.prompt is None:
+            messages = [Told(role, raw) for role, raw in body.messages]
+            if path.startswith(b"/v1/messages"):
+                if body.tools:
+                    raise Unrenderable("request", "an Anthropic request with tools, as the engine translates it")
+                if body.system:
+                    messages.insert(0, Told("system", b'{"role":"system","content":' + body.system + b"}"))
+            return prompts.chat(style, Chat(messages, body.tools, body.rest))
+        if body.prompt is not None:
+            return prompts.completion(style, body.prompt)
+        raise Unrenderable("request", "it has neither messages nor a prompt")
