@@ -94,6 +94,31 @@ class Integer(Kind):
                              else f"must be between {self._low} and {self._high}")
 
 
+class Number(Kind):
+    """A finite number of at least 0."""
+
+    def __init__(self, metavar: str = "X") -> None:
+        self.metavar = metavar
+
+    def read(self, text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ReadError("must be a number") from None
+
+    def take(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ReadError("must be a number, without quotes")
+        return float(value)
+
+    def check(self, value: float) -> None:
+        if not math.isfinite(value) or value < 0:
+            raise RangeError("must be 0 or more")
+
+    def show(self, value: float) -> str:
+        return f"{value:g}"
+
+
 _UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(.*?[\d.])\s*(ms|s|m|h)", re.ASCII)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from infera_cli.errors import UsageError
 
 LATER: tuple[str, ...] = (
-    "config", "router-tokenizer-path", "k8s-label-selector", "k8s-namespace",
+    "config", "k8s-label-selector", "k8s-namespace",
     "router-backend",
     "nats-server", "nats-req-idle-timeout", "nats-req-max-duration", "nats-req-max-pending",
-    "kv-overlap-weight", "kv-prefill-overlap-weight", "kv-decode-overlap-weight", "kv-index-max-bytes",
     "kvd-socket-path", "enable-profiling", "enable-scaling-api", "migration-limit",
     "inject-retention", "queue-limit",
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from infera_cli.config import secrets
+from infera_cli.config import kv, secrets
 from infera_cli.config.discovery import backend_of, check_discovery
 from infera_cli.config.later import LATER, refuse, variable
 from infera_cli.config.layers import Flags, Loaded, Origin, load
@@ -41,9 +41,12 @@ def _with_defaults_of_sources(loaded: Loaded[ServeSettings]) -> Loaded[ServeSett
     if backend_of(loaded.settings):
         changed["request_timeout"] = 0.0, "because of discovery"
         changed["idle_timeout"] = 900.0, "because of discovery"
+        changed["router_policy"] = kv.POLICY, "because of discovery"
     free = {name: row for name, row in changed.items() if not loaded.given(name)}
     origins = {**loaded.origins, **{name: Origin("default", why) for name, (_, why) in free.items()}}
-    return Loaded(replace(loaded.settings, **{name: value for name, (value, _) in free.items()}), origins)
+    settings = replace(loaded.settings, **{name: value for name, (value, _) in free.items()})
+    kv.check_kv(settings.router_policy, settings.router_tokenizer_path, bool(settings.sim))
+    return Loaded(settings, origins)
 
 
 def check_together(settings: ServeSettings) -> None:

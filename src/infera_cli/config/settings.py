@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infera_cli.config import discovery
+from infera_cli.config import discovery, kv
 from infera_cli.config.catalogue import setting
 from infera_cli.config.kinds import Choice, Integer, Many, Seconds, Size, Switch, Text
 from infera_cli.config.launch_settings import LaunchSettings
@@ -16,10 +16,11 @@ from infera_cli.config.policies import policy_names
 MIB = 1024 * 1024
 
 _ADDRESS, _FLEET, _ROUTING = "Address", "Who is behind it", "Routing"
+_CLIENTS = "What clients may ask for"
 _HEALTH, _TIME, _LIMITS = "Health and retries", "Time limits", "Size limits"
 _ACCESS, _LAUNCH, _LOGS, _SERVER = "Who may", "Launched replicas", "Logs", "Server"
 
-LATER_POLICIES = ("kv-aware", "prefix-aware", "adaptive", "cost")
+LATER_POLICIES = ("prefix-aware", "adaptive", "cost")
 """Policies that the documents name and this version does not have (rulings 22)."""
 
 
@@ -78,14 +79,28 @@ class ServeSettings:
         "session", Choice(policy_names, later=LATER_POLICIES), _ROUTING,
         "How a worker is chosen.")
     router_mode: str = setting(
-        "auto", Choice(("auto",), later=("direct",)), _ROUTING,
-        "Whether the router chooses (auto) or the caller.")
+        "auto", Choice(("auto", "direct")), _ROUTING,
+        "auto: the router chooses; direct: a request may name its worker in X-Worker-Instance-Id.")
     session_ttl: float = setting(
         600.0, Seconds(), _ROUTING,
         "Inactivity after which a conversation loses its pin to a worker.")
     affinity_slack: int = setting(
         8, Integer(), _ROUTING,
         "Open requests a pinned worker may have above the least loaded one; 0 = no affinity.")
+
+    router_tokenizer_path: tuple[str, ...] = kv.router_tokenizer_path()
+    kv_overlap_weight: float = kv.kv_overlap_weight()
+    kv_prefill_overlap_weight: float | None = kv.kv_overlap_weight_of("prefill")
+    kv_decode_overlap_weight: float | None = kv.kv_overlap_weight_of("decode")
+    kv_index_max_bytes: int = kv.kv_index_max_bytes()
+    session_affinity: bool = kv.session_affinity()
+
+    anthropic: str = setting(
+        "auto", Choice(("auto", "translate", "passthrough")), _CLIENTS,
+        "Anthropic requests: passed on to engines that speak the API themselves (auto), to all, or to none.")
+    model_alias: tuple[str, ...] = setting(
+        (), Many(Text("NAME=MODEL")), _CLIENTS,
+        "Serve MODEL also as NAME, which may be a pattern such as claude-*; repeat for more.")
 
     health_interval: float = setting(
         5.0, Seconds(), _HEALTH,
@@ -115,9 +130,10 @@ class ServeSettings:
     idle_timeout: float = setting(
         0.0, Seconds(zero=True), _TIME,
         "Limit for silence inside an answer; 0 = none; 900 is the default with discovery.")
-    stream_keepalive: float = setting(
-        0.0, Seconds(zero=True), _TIME,
-        "Send an SSE comment after this much silence in a stream; 0 = never.")
+    stream_keepalive: float | None = setting(
+        None, Seconds(zero=True), _TIME,
+        "Send a sign of life after this much silence in a stream; 0 = never.",
+        unset="15 in translated streams, else never")
 
     max_body_size: int = setting(
         64 * MIB, Size(), _LIMITS,
