@@ -23,7 +23,7 @@ from time import monotonic
 from typing import Self
 
 from tests.support.heads import Head, dechunk, parse_head
-from tests.support.replies import unary
+from tests.support.replies import error, unary
 
 
 class Step(Enum):
@@ -38,6 +38,12 @@ Reply = Sequence["bytes | float | asyncio.Event | Step"]
 Script = Callable[["Seen"], Reply]
 OK: Reply = unary({"ok": True})
 PROBED = ("/health", "/v1/models", "/metrics")
+SPOKEN = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
+
+
+def is_probe(head: Head) -> bool:
+    """The router asks for itself: for health, models or metrics, or whether an API is spoken here."""
+    return head.path in PROBED or (head.method == "GET" and head.path in SPOKEN)
 
 
 class Seen:
@@ -207,7 +213,8 @@ class StubWorker:
 
     `calls` are the relayed requests so far, `probes` those for /health, /v1/models and /metrics. `script`
     answers a relayed request; `replies`, while there are any, are used up first. `early` answers at the head,
-    before the body. `idle` closes a connection that has been silent that many seconds after a reply.
+    before the body. `spoken` are the routes of other APIs that it has. `idle` closes a connection that has been
+    silent that many seconds after a reply.
     """
 
     def __init__(self, name: str = "u1", models: Sequence[str] = ("m",), host: str = "127.0.0.1") -> None:
@@ -231,6 +238,7 @@ class StubWorker:
         listed = [{"id": name, "object": "model", "created": 1, "owned_by": "stub"} for name in self.models]
         self.listing: Reply = unary({"object": "list", "data": listed})
         self.metrics: Reply = unary({})
+        self.spoken: set[str] = set(SPOKEN)
         self.early = False
         self.close_after_reply = False
         self.idle: float | None = None
@@ -290,6 +298,8 @@ class StubWorker:
             return self.listing
         if seen.head.path == "/metrics":
             return self.metrics
+        if is_probe(seen.head):
+            return error(405 if seen.head.path in self.spoken else 404, {"detail": "no"})
         return self.replies.pop(0) if self.replies else self.script(seen)
 
     # ── what it saw ──────────────────────────────────────────────────────────────────────────────────
@@ -300,11 +310,11 @@ class StubWorker:
     @property
     def relayed(self) -> list[Connection]:
         """The connections that carried a relayed request."""
-        return [c for c in self.connections if any(r.head.path not in PROBED for r in c.requests)]
+        return [c for c in self.connections if any(not is_probe(r.head) for r in c.requests)]
 
     def saw(self, head: Head, connection: Connection) -> Seen:
         seen = Seen(head, connection)
-        if head.path in PROBED:
+        if is_probe(head):
             self.probes.append(seen)
         else:
             self.calls.append(seen)
@@ -312,12 +322,12 @@ class StubWorker:
         return seen
 
     def began(self, seen: Seen) -> None:
-        if seen.head.path not in PROBED:
+        if not is_probe(seen.head):
             self.open += 1
             self.most = max(self.most, self.open)
 
     def ended(self, seen: Seen) -> None:
-        self.open -= seen.head.path not in PROBED
+        self.open -= not is_probe(seen.head)
 
     def spawn(self, play: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(play)

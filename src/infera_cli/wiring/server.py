@@ -45,6 +45,7 @@ from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
 from infera_cli.telemetry.recorder import Consumer, Recorder
 from infera_cli.telemetry.watched import Watched
+from infera_cli.wiring import translation
 from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
@@ -97,6 +98,7 @@ class Server:
         dispatcher = Dispatcher(self.registry, self.policy, slack=settings.affinity_slack)
         self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
         self.fetch = Fetcher(self.upstream, dialer)
+        self.aliases = translation.install(settings, self.gate, self.fetch, self.bus)
         self.prober = Prober(
             self.registry,
             self.fetch,

@@ -120,7 +120,8 @@ class TranslatedRelay(AliasedRelay):
         self.journey.move("sent")
         self.connection = connection
         self.sent = now
-        connection.send(self, self._translated_head(connection.pool.spec, len(translation.body)), translation.body)
+        receiver = self if self.trip is None else self.trip.receiver(self)
+        connection.send(receiver, self._translated_head(connection.pool.spec, len(translation.body)), translation.body)
 
     def _translated(self) -> Translation:
         if self.translation is None:
