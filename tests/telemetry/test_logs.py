@@ -89,10 +89,10 @@ def test_access_lines_of_a_batch_leave_in_one_write() -> None:
     [text] = writes
     assert text == (
         "INFO infera.access: 200 ok POST /v1/chat/completions id=r1 session=s1 model=m worker=a "
-        "why=session:hit retries=0 queue=1.0ms pick=0.2ms first=200.0ms total=250.0ms "
+        "why=session:hit retries=0 first=200.0ms total=250.0ms "
         "in=100 out=200 chunks=1 peer=127.0.0.1\n"
         "INFO infera.access: 200 ok POST /v1/chat/completions id=r2 session=s1 model=m worker=- "
-        "why=session:hit retries=0 queue=1.0ms pick=0.2ms first=- total=250.0ms "
+        "why=session:hit retries=0 first=- total=250.0ms "
         "in=100 out=200 chunks=1 peer=127.0.0.1 "
         'error="No worker."\n'
     )

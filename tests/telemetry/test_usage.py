@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infera_cli.telemetry.usage import Usage, read_usage
+from infera_cli.telemetry.usage import Usage, read_all, read_usage
 
 OPENAI = {"prompt_tokens": 12, "total_tokens": 20, "completion_tokens": 8}
 CACHED = {**OPENAI, "prompt_tokens_details": {"cached_tokens": 4}}
@@ -52,3 +52,12 @@ def test_usage_is_read_from_every_dialect(tail: bytes, usage: Usage) -> None:
 def test_answer_without_numbers_tells_no_usage(tail: bytes) -> None:
     """Nothing, nonsense, and words of the model are no usage."""
     assert read_usage(tail) in {None, (0, 0, 0)}
+
+
+def test_many_answers_read_together_tell_what_each_tells() -> None:
+    """Neither an answer without usage nor one that cannot be decoded changes what the others say."""
+    plain = [unary(OPENAI), unary(CACHED), unary(ANTHROPIC)]
+    assert read_all(plain) == [(12, 8, 0), (12, 8, 4), (7, 3, 2)]
+    odd = [unary(OPENAI), b"", b'{"usage":{"prompt_tokens":"many"}}', unary(CACHED)[40:] + b"}", unary(ANTHROPIC)]
+    assert read_all(odd) == [(12, 8, 0), (12, 8, 4), (7, 3, 2)]
+    assert read_all([]) == []

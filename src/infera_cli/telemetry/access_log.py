@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from typing import Any, TextIO
 
 from infera_cli.events import RequestDone
-from infera_cli.telemetry.logs import LogFormat, cut, escaped, json_line, stamp
+from infera_cli.telemetry.logs import LogFormat, escaped, json_line, stamp
 from infera_cli.telemetry.recorder import Batch
 
 LOGGER = "infera.access"
 
 _is_sound = re.compile(r"[A-Za-z0-9._:-]{1,128}").fullmatch
-_are_sound = re.compile(r"id=[A-Za-z0-9._:-]{1,128} session=(?!None$)[A-Za-z0-9._:-]{1,128}").fullmatch
 _FREE_TEXT_LIMIT = 200
+_MINTED = 32
 
 
 class AccessLog:
@@ -35,44 +36,37 @@ class AccessLog:
 
 
 def access_line(done: RequestDone) -> str:
-    """`INFO infera.access: 200 ok POST /v1/… worker=… why=… …`, with its newline."""
+    """`INFO infera.access: 200 ok POST /v1/… worker=… why=… …`, with its newline; times in milliseconds.
+
+    What a client can choose is cleaned once and remembered, since the same few names come again and again.
+    """
+    first = "-" if done.first_byte is None else f"{done.first_byte * 1e3:.1f}ms"
     line = (
-        f"INFO {LOGGER}: {done.status} {done.outcome} POST {done.path[:_FREE_TEXT_LIMIT]} {_ids(done)} "
-        f"model={_model(done.model)} worker={done.worker or '-'} "
-        f"why={done.why or '-'} retries={done.retries} {_times(done)} "
-        f"in={done.bytes_in} out={done.bytes_out} chunks={done.chunks} peer={done.peer}"
+        f"INFO {LOGGER}: {done.status} {done.outcome} POST {_shown(done.path)} id={_id(done.id)} "
+        f"session={_id(done.session)} model={_shown(done.model)} worker={_shown(done.worker)} why={done.why or '-'} "
+        f"retries={done.retries} first={first} total={done.total * 1e3:.1f}ms in={done.bytes_in} out={done.bytes_out} "
+        f"chunks={done.chunks} peer={done.peer}\n"
     )
-    if done.error is not None:
-        line += ' error="' + done.error[:_FREE_TEXT_LIMIT].replace('"', "'") + '"'
-    if not line.isprintable():
-        line = escaped(line)
-    return (line if len(line) < 500 else cut(line)) + "\n"
+    return line if done.error is None else f"{line[:-1]} error={_quoted(done.error)}\n"
 
 
-def _model(name: str | None) -> str:
-    """In quotes where a client's blanks or quotes could pass for other fields of the line."""
-    if not name:
+@lru_cache(maxsize=4096)
+def _shown(text: str | None) -> str:
+    """`text` as one word of the line; in quotes where blanks or quotes could pass for other fields of it."""
+    if not text:
         return "-"
-    if " " in name or '"' in name:
-        name = '"' + name[:_FREE_TEXT_LIMIT].replace('"', "'") + '"'
-    return name[: _FREE_TEXT_LIMIT + 2]
+    return _quoted(text) if " " in text or '"' in text else escaped(text[:_FREE_TEXT_LIMIT])
 
 
-def _ids(done: RequestDone) -> str:
-    ids = f"id={done.id} session={done.session}"
-    return ids if _are_sound(ids) else f"id={_sound(done.id)} session={_sound(done.session)}"
+def _quoted(text: str) -> str:
+    return '"' + escaped(text[:_FREE_TEXT_LIMIT].replace('"', "'")) + '"'
 
 
-def _times(done: RequestDone) -> str:
-    """In milliseconds; `-` for a step that was not reached."""
-    received, picked, first = done.received, done.picked, done.first_byte
-    if received is None or picked is None or first is None:
-        pick = _less(picked, received)
-        return f"queue={_ms(received)} pick={_ms(pick)} first={_ms(first)} total={_ms(done.total)}"
-    return (
-        f"queue={received * 1e3:.1f}ms pick={(picked - received) * 1e3:.1f}ms "
-        f"first={first * 1e3:.1f}ms total={done.total * 1e3:.1f}ms"
-    )
+def _id(name: str | None) -> str:
+    """Minted ids are hex digits, which is quickly seen; others have to match the pattern."""
+    if name is not None and (len(name) == _MINTED and name.isalnum() and name.isascii()):
+        return name
+    return _sound(name)
 
 
 def json_access_line(done: RequestDone) -> str:
@@ -113,7 +107,3 @@ def _clean(text: str | None) -> str | None:
 
 def _less(end: float | None, start: float | None) -> float | None:
     return None if end is None or start is None else end - start
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.1f}ms"

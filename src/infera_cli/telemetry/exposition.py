@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infera_cli.telemetry import names
+from infera_cli.telemetry.cache import write_cache
 from infera_cli.telemetry.page import Page, labels
 from infera_cli.telemetry.series import Histogram, Served
 from infera_cli.telemetry.watched import WatchedPool, WatchedSource, WatchedWorker
@@ -26,6 +27,7 @@ def write(metrics: Metrics, *, openmetrics: bool) -> str:
     _served(page, metrics)
     _workers(page, members)
     _router(page, metrics)
+    write_cache(page, metrics.watched.cache)
     _connections(page, list(metrics.watched.pools()), {member.worker.id for member in members})
     return page.text()
 

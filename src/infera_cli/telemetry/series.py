@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from infera_cli.events import RequestDone
 from infera_cli.telemetry.names import FIRST_TOKEN_BUCKETS, GAP_BUCKETS, REQUEST_BUCKETS
-from infera_cli.telemetry.usage import read_usage
+from infera_cli.telemetry.usage import read_all
 
 SERVED_OUTCOMES = ("ok", "4xx", "5xx", "broken", "timeout", "client_gone")
 _FEW = 12
@@ -72,11 +72,10 @@ class Served:
         streams = [done for done in batch if done.streamed and done.first_byte is not None]
         if streams:
             self._streams(streams)
-        for usage in [read_usage(done.tail) for done in batch]:
-            if usage is not None:
-                self.prompt += usage[0]
-                self.completion += usage[1]
-                self.cached += usage[2]
+        for prompt, completion, cached in read_all([done.tail for done in batch]):
+            self.prompt += prompt
+            self.completion += completion
+            self.cached += cached
 
     def _streams(self, streams: Sequence[RequestDone]) -> None:
         self.first_token.observe_all([done.first_byte for done in streams if done.first_byte is not None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -48,23 +49,51 @@ class _Rest(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Rest).decode
+_decode_all = msgspec.json.Decoder(list[_Rest]).decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def read_all(tails: Sequence[bytes]) -> list[Usage]:
+    """What `read_usage` finds in each of `tails`, where it finds something, in any order.
+
+    One call of the decoder for all of them costs a fraction of a call for each.
+    """
+    documents = []
+    for tail in tails:
+        at = tail.rfind(_KEY)
+        if at >= 0:
+            documents.append(_document(tail, at))
+    try:
+        found = [_sound(rest.usage) for rest in _decode_all(b"[" + b",".join(documents) + b"]")]
+    except _UNREADABLE:
+        found = [None]
+    if None in found:  # one of them needs a closer look: look at each
+        return [usage for usage in map(read_usage, tails) if usage is not None]
+    return [usage for usage in found if usage is not None]
+
+
+def _document(tail: bytes, at: int) -> bytes:
+    end = tail.find(b"\n", at)
+    return b"{" + (tail[at:] if end < 0 else tail[at:end])
 
 
 def _decoded(tail: bytes, at: int) -> Usage | None:
-    end = tail.find(b"\n", at)
     try:
-        usage = _decode(b"{" + (tail[at:] if end < 0 else tail[at:end]))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _sound(_decode(_document(tail, at)).usage)
+    except _UNREADABLE:
         return None
-    numbers = usage.usage
+
+
+def _sound(numbers: _Numbers | None) -> Usage | None:
     if numbers is None:
         return None
     prompt = numbers.prompt_tokens or numbers.input_tokens or 0
     completion = numbers.completion_tokens or numbers.output_tokens or 0
     details = numbers.prompt_tokens_details
     cached = (details.cached_tokens if details is not None else numbers.cache_read_input_tokens) or 0
-    sound = min(prompt, completion, cached) >= 0 and max(prompt, completion, cached) < _ABSURD
-    return (prompt, completion, cached) if sound else None
+    if 0 <= prompt < _ABSURD and 0 <= completion < _ABSURD and 0 <= cached < _ABSURD:
+        return prompt, completion, cached
+    return None
 
 
 # ── anything else ────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from infera_cli.telemetry.cache import WatchedCache
 
 
 class _Named(Protocol):
@@ -103,9 +106,10 @@ class WatchedSource(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """The live parts. `inflight` counts requests inside; `pools` lists one pool a worker; `sources` are those
-    that workers enrol themselves in."""
+    that workers enrol themselves in; `cache` is what a cache-aware policy keeps."""
 
     fleet: WatchedFleet
     inflight: Callable[[], int]
     pools: Callable[[], Iterable[WatchedPool]]
     sources: Sequence[WatchedSource] = ()
+    cache: WatchedCache | None = None
