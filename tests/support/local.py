@@ -16,7 +16,7 @@ from tests.support.server import Entries, Running
 from tests.support.stub import StubWorker
 
 
-class _Captured(Server):
+class Captured(Server):
     """A server that leaves the signals of the test run alone."""
 
     http: HttpServer
@@ -34,7 +34,7 @@ class LocalServer(Running):
         self.file = folder / "replicas.json"
         self.write(workers, entries)
         typed = {"replicas": str(self.file), "host": "127.0.0.1", "port": "0", **_typed(flags)}
-        self._server = _Captured(load_serve(typed, env or {}).settings)
+        self._server = Captured(load_serve(typed, env or {}).settings)
         self.url = self._server.url
         self._task: asyncio.Task[None] | None = None
 
