@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from infera_cli.errors import ConfigError, ServerUnreachable
+from infera_cli.loadtest.bench import Bench
 from infera_cli.loadtest.job import DatasetSpec
+from infera_cli.loadtest.options import Options, seed_for
 from infera_cli.workload.figures import imbalance
 from infera_cli.workload.goodput import parse
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.result import Client, Run
+from infera_cli.workload.verdict import Circumstances, judge
 from tests.loadtest.runs import SHORT, Quiet, document, prompts, rows, run
 from tests.support.timed_target import DONE, FINISH, RESET, Got, Script, TimedTarget, stream, text, usage
+from tests.workload.samples import sample
 
 
 def repeated_prefixes(got: list[Got], words: int = 64) -> int:
@@ -67,7 +73,7 @@ def test_r160_overall_and_steady_rate_have_their_own_names() -> None:
 
 
 def test_r164_prompts_of_runs_and_sweep_points_are_new() -> None:
-    """A run and the points of a sweep share no 64-token prefix; a given seed sends its prompts again."""
+    """A run and the points of a sweep share no 64-token prefix."""
     spec = DatasetSpec(input_len=80, output_len=2)
     with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
         run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
@@ -75,8 +81,6 @@ def test_r164_prompts_of_runs_and_sweep_points_are_new() -> None:
         assert len(target.got) == 30
         assert repeated_prefixes(target.got) == 0
         assert [found.cell for found in swept.runs] == ["concurrency=2", "concurrency=10"]
-        run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
-        assert repeated_prefixes(target.got) == 10
 
 
 def test_r166_what_is_sent_is_as_long_as_asked() -> None:
@@ -189,21 +193,30 @@ def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:
     assert found.figures.counts.planned == 3
 
 
-def test_the_search_finds_the_most_load() -> None:
-    """A target that keeps up with three callers and not with four: the search says so."""
-    open_now: list[float] = []
+@pytest.mark.parametrize(("cache", "cell", "same"), [
+    ("cold", "", True), ("cold", "rate=1", False), ("warm", "rate=1", False), ("as-is", "rate=1", True)])
+def test_r164_a_given_seed_gives_the_same_prompts_again(cache: str, cell: str, same: bool) -> None:
+    """A single run has the seed that was given, a sweep point one that follows from it, unless caches stay as-is."""
+    options = Options("http://x", cache=cache)
+    assert seed_for(options, 5, cell, 0) == seed_for(options, 5, cell, 0)
+    assert (seed_for(options, 5, cell, 0) == 5) is same
 
-    def reply(_got: Got) -> Script:
-        now = perf_counter()
-        open_now[:] = [end for end in open_now if end > now]
-        took = 0.02 if len(open_now) < 3 else 0.2
-        open_now.append(now + took)
-        return stream(took, 0.0, 1)
 
-    with TimedTarget(reply) as target:
-        found = document(target.url, count=40, find_max="concurrency", slos=parse(["ttft:120"]), attainment=0.7)
-    assert found.findings["find_max"]["passed"] >= 3
-    assert found.findings["find_max"]["failed"] is not None
+def test_the_search_finds_the_most_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that keeps to the limit for up to five callers: the search says between five and six."""
+    levels: list[int] = []
+
+    def once(self: Bench, cell: str, repeat: int, options: Options) -> Run:
+        levels.append(options.concurrency or 0)
+        good = 0.1 if levels[-1] <= 5 else 0.9
+        found = Tally(options.slos).update(sample(n, good) for n in range(200)).figures()
+        return Run(cell, repeat, "", False, {}, {}, Client("", 1, 0, 0, ""), found, None, judge(found, Circumstances()))
+
+    monkeypatch.setattr(Bench, "_once", once)
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        found = document(target.url, count=200, find_max="concurrency", slos=parse(["ttft:300"])).findings["find_max"]
+    assert levels == [1, 2, 4, 8, 6, 5]
+    assert (found["passed"], found["failed"], found["finished"]) == (5, 6, True)
 
 
 def test_an_unreachable_target_is_told_before_the_load() -> None:
