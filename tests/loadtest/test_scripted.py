@@ -187,8 +187,8 @@ def test_failures_say_what_the_server_said(measured: Measured) -> None:
 def test_counts_are_exact(measured: Measured) -> None:
     """Every script is one request: sent, ok and failed are what was scripted."""
     counts = measured.run.figures.counts
-    good = {"first", "role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage", "created",
-            "long-lines", "one-625", "until-close", "early-hints"}
+    good = {"first", "role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage",
+            "created", "long-lines", "one-625", "until-close", "early-hints"}
     assert (counts.sent, counts.ok, counts.failed) == (len(SCRIPTS), len(good), len(SCRIPTS) - len(good))
     assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1 + 1
     assert measured.run.verdict.exit_code == 1
