@@ -27,6 +27,7 @@ class Root(LazyGroup):
         "serve": Row("serve", _RUN, "One OpenAI- and Anthropic-compatible address in front of engines."),
         "launch": Row("launch", _RUN, "One engine on this machine, registered in discovery and drained at its end."),
         "bench": Row("bench", _RUN, "Load an address, measure it, and say whether the numbers can be trusted."),
+        "fleet": Row("fleet", _RUN, "Launch, watch and stop replicas on declared machines, here and over SSH."),
         "workers": Row("workers", _LOOK, "List the workers of a running server, drain and restore them."),
         "requests": Row("requests", _LOOK, "Show what happened to the last requests."),
         "explain": Row("explain", _LOOK, "Show where a request would go, and why."),

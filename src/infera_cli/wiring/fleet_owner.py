@@ -21,7 +21,7 @@ from infera_cli.errors import ConfigError, StateLocked
 from infera_cli.gateway.upstream.dial import Dialer
 from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.gateway.upstream.http import Client
-from infera_cli.launch.plan import Launch
+from infera_cli.launch.plan import Launch, shown
 from infera_cli.launch.processes import Processes
 from infera_cli.launch.replacement import Rules
 from infera_cli.launch.seat import Pool
@@ -30,6 +30,7 @@ from infera_cli.launch.state import Record, StateFile, holder
 from infera_cli.launch.supervisor import Supervisor
 from infera_cli.launch.takeover import Takeover
 from infera_cli.protocol.replica_file import ReplicaFile, parse
+from infera_cli.telemetry import logs
 from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, slot_row
 
 _CONNECT = 4.0      # seconds for a connection to a replica
@@ -84,6 +85,16 @@ def default_state(file: Path, environ: Mapping[str, str]) -> Path:
     return Path(base) / "infera" / f"{whole}.state"
 
 
+def quiet() -> None:
+    """Only warnings of the supervisor are told: the command itself says what it does."""
+    logs.setup("warning", "text")
+
+
+def command_line(launch: Launch) -> str:
+    """A launch as a person would type it, values of the environment left out."""
+    return shown(launch)
+
+
 def load(options: Options) -> tuple[ReplicaFile, list[Launch]]:
     """The file and its launches. Raises ConfigError."""
     try:
@@ -133,6 +144,14 @@ async def seen(options: Options) -> AsyncIterator[tuple[Sequence[Row], Processes
         rows = await asyncio.gather(*(_seen_row(seat, net) for seat in pool.seats))
         orphans = [_orphan_row(record) for record in takeover.orphans]
         yield [*rows, *orphans], processes, {launch.slot: launch for launch in launches}
+
+
+@contextlib.asynccontextmanager
+async def reading(options: Options) -> AsyncIterator[tuple[Processes, dict[str, Launch]]]:
+    """What reads logs, and the launches by slot."""
+    file, launches = load(options)
+    async with _standing(options, file, launches) as (processes, _pool, _net):
+        yield processes, {launch.slot: launch for launch in launches}
 
 
 @contextlib.asynccontextmanager

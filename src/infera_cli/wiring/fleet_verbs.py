@@ -143,13 +143,17 @@ async def scale(
     owner: Owner, count: int, *, drain: Drain | None, wait: bool, within: float, tell: Tell
 ) -> list[Outcome]:
     """Launch or stop until `count` slots are taken; what goes is what serves least, then the last in order."""
-    rows = await owner.rows()
+    going = surplus(await owner.rows(), count)
+    if going:
+        return await down(owner, going, drain=drain, force=False, tell=tell)
+    return await up(owner, count, wait=wait, within=within, tell=tell)
+
+
+def surplus(rows: Sequence[Row], count: int) -> list[str]:
+    """The slots to stop so that `count` are left: those that do not serve first, then the last in order."""
     taken = [row for row in rows if row["state"] not in ("free", "unknown", "orphan")]
-    if count >= len(taken):
-        return await up(owner, count, wait=wait, within=within, tell=tell)
     order = sorted(enumerate(taken), key=lambda item: (item[1]["ready"], -item[0]))
-    going = [str(row["slot"]) for _, row in order[: len(taken) - count]]
-    return await down(owner, going, drain=drain, force=False, tell=tell)
+    return [str(row["slot"]) for _, row in order[: max(0, len(taken) - count)]]
 
 
 async def restart(

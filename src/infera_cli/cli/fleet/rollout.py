@@ -1,0 +1,53 @@
+"""`infera fleet rollout`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from infera_cli.cli.fleet.common import (
+    AtOnce,
+    DrainTimeout,
+    File,
+    HostKeys,
+    StateFile,
+    Timeout,
+    count,
+    drain_at,
+    ended,
+    options,
+    router,
+    running,
+    seconds,
+    tell,
+)
+from infera_cli.cli.options import settings_of
+from infera_cli.config.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from infera_cli.wiring.fleet_verbs import Outcome
+
+
+@settings_of(ClientSettings, leave_out=("timeout",))
+def rollout(
+    typed: dict[str, Any], file: File, max_unavailable: AtOnce = "1", timeout: Timeout = "600",
+    drain_timeout: DrainTimeout = "300", state_file: StateFile = None, ssh_host_keys: HostKeys = "strict",
+) -> int:
+    """Bring what runs to FILE as it is now: drain, stop, launch, wait until ready, then the next.
+
+    Stops at the first failure. Run it again to go on: what was rolled out before is left alone.
+    """
+    from infera_cli.wiring import fleet_owner, fleet_verbs
+
+    asked = options(file, state_file, ssh_host_keys, typed=typed, timeout=timeout)
+    at_once, patience = count(max_unavailable, "--max-unavailable", 1), seconds(drain_timeout, "--drain-timeout")
+    server = router(typed)
+    digests = {launch.slot: launch.digest for launch in fleet_owner.load(asked)[1]}
+
+    async def work() -> list[Outcome]:
+        async with fleet_owner.owned(asked) as owner:
+            drain = await drain_at(server, owner, patience)
+            return await fleet_verbs.rollout(
+                owner, digests, at_once=at_once, drain=drain, within=asked.launch_timeout + 60, tell=tell
+            )
+
+    return ended(running(work))

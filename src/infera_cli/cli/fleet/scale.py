@@ -1,0 +1,57 @@
+"""`infera fleet scale`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infera_cli.cli.fleet.common import (
+    DrainTimeout,
+    File,
+    HostKeys,
+    StateFile,
+    Timeout,
+    Wait,
+    Yes,
+    confirm,
+    count,
+    drain_at,
+    ended,
+    options,
+    router,
+    running,
+    seconds,
+    tell,
+)
+from infera_cli.cli.options import settings_of
+from infera_cli.config.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from infera_cli.wiring.fleet_verbs import Outcome
+
+Number = Annotated[str, typer.Argument(metavar="N", help="How many replicas there should be.")]
+
+
+@settings_of(ClientSettings, leave_out=("timeout",))
+def scale(
+    typed: dict[str, Any], file: File, replicas: Number, wait: Wait = True, timeout: Timeout = "600", yes: Yes = False,
+    drain_timeout: DrainTimeout = "300", state_file: StateFile = None, ssh_host_keys: HostKeys = "strict",
+) -> int:
+    """Launch or stop until N replicas run. What goes first is what does not serve, then the last slots."""
+    from infera_cli.wiring import fleet_owner, fleet_verbs
+
+    asked = options(file, state_file, ssh_host_keys, typed=typed, timeout=timeout)
+    number, server, patience = count(replicas, "N"), router(typed), seconds(drain_timeout, "--drain-timeout")
+
+    async def work() -> list[Outcome]:
+        async with fleet_owner.owned(asked) as owner:
+            going = fleet_verbs.surplus(await owner.rows(), number)
+            if going:
+                confirm(f"{', '.join(going)} would be stopped; go on?", yes=yes)
+            drain = await drain_at(server, owner, patience)
+            return await fleet_verbs.scale(
+                owner, number, drain=drain, wait=wait, within=asked.launch_timeout + 60, tell=tell
+            )
+
+    return ended(running(work))
