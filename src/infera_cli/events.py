@@ -44,6 +44,7 @@ class RequestDone(msgspec.Struct, frozen=True, gc=False):
     tail: bytes
     peer: str
     error: str | None = None
+    expected_cached: int | None = None  # prompt tokens that the router thought to be in the worker's cache
 
 
 class WorkerFault(msgspec.Struct, frozen=True, gc=False):

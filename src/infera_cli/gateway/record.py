@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from infera_cli.events import Outcome, RequestDone
+from infera_cli.routing.prompt import Prompt
 
 if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay
@@ -22,7 +23,12 @@ def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | N
         relay.sent - began if relay.sent else None,
         relay.first_byte - began if relay.first_byte else None,
         now - began, answer.chunks, relay.bytes_in, answer.bytes_out, answer.tail(), relay.client.peer, error,
+        _expected(relay.ask.work) if relay.ask.work is not None else None,
     )  # fmt: skip
+
+
+def _expected(work: object) -> int | None:
+    return work.expected if isinstance(work, Prompt) and work.expected >= 0 else None
 
 
 @lru_cache(maxsize=1024)

@@ -6,19 +6,10 @@ take more values than the fleet has workers and models (bench-and-cli §E1).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from infera_cli.telemetry import cache_names
+from infera_cli.telemetry.family import Family
 
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-class Family(NamedTuple):
-    """One metric. A counter's `name` ends in `_total`."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-
+__all__ = ["FAMILIES", "Family"]
 
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
@@ -127,4 +118,5 @@ FAMILIES = (
     GAP, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, RETRIES, WORKER_INFLIGHT, WORKER_READY,
     WORKER_DRAINING, WORKER_FAULTS, CONNECTIONS, CONNECTIONS_CREATED, CONNECTIONS_REUSED, STAGES, REJECTED,
     SESSIONS, AFFINITY_HITS, RELOADS, SOURCE_STALE, RECORDS_REFUSED, DISCOVERY_RECONNECTS, LAG, BUILD,
+    *cache_names.FAMILIES,
 )  # fmt: skip

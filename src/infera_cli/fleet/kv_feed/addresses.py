@@ -51,7 +51,8 @@ def registered(spec: WorkerSpec) -> Published | None:
     for rank in range(spec.ranks or 1):
         endpoint = shifted(spec.kv_events_endpoint, rank, spec.address or spec.host)
         if endpoint is not None:
-            ranks[rank] = Address(endpoint)
+            replay = shifted(spec.kv_replay_endpoint or "", rank, spec.address or spec.host)
+            ranks[rank] = Address(endpoint, replay)
     return Published(ranks, spec.kv_block_size) if ranks else None
 
 
@@ -91,6 +92,9 @@ def joined(own: Published | None, asked: Published | None) -> Published | None:
         return own or asked
     ranks = {}
     for rank, address in own.ranks.items():
+        if address.replay is not None:
+            ranks[rank] = address
+            continue
         there = asked.ranks.get(rank)
         host = _TCP.fullmatch(address.endpoint)
         replay = _TCP.fullmatch(there.replay) if there is not None and there.replay is not None else None

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 
 from infera_cli.routing.kv import Choice
 
+BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
-class Picks:
-    """How many blocks picks asked for, and how many were there: (role, blocks) → picks."""
+
+class Sizes:
+    """A histogram of block counts over BOUNDS; `counts` has one more place, for what is above all."""
+
+    __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.blocks: Counter[tuple[str, int]] = Counter()
-        self.hits: Counter[tuple[str, int]] = Counter()
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0
+
+    def add(self, count: int) -> None:
+        """One pick."""
+        self.counts[bisect_left(BOUNDS, count)] += 1
+        self.total += count
+
+
+class Picks:
+    """How many blocks picks asked for, and how many of them were there, by role."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, Sizes] = {}
+        self.hits: dict[str, Sizes] = {}
 
     def add(self, choice: Choice) -> None:
         """One pick."""
         role = choice.target.worker.spec.role
-        self.blocks[role, _bucket(choice.blocks)] += 1
-        self.hits[role, _bucket(choice.hits)] += 1
-
-
-def _bucket(count: int) -> int:
-    """The least bucket that takes `count`: 0, 1, 2, 4 … 2048; more is 4096."""
-    return 0 if count <= 0 else min(4096, 1 << (count - 1).bit_length())
+        self.blocks.setdefault(role, Sizes()).add(choice.blocks)
+        self.hits.setdefault(role, Sizes()).add(choice.hits)

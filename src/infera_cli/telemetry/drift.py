@@ -1,0 +1,77 @@
+"""Compares what was expected of an engine's cache with what the engine says: silent misses are the commonest fault.
+
+A worker drifts when over its last requests the two differ by more than half of the larger. The reason is
+almost always another tokenizer, template or event stream than was thought (engines §6.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from infera_cli.events import RequestDone
+from infera_cli.telemetry.recorder import Batch
+from infera_cli.telemetry.usage import read_usage
+
+WINDOW = 20
+"""Requests that are looked at together; fewer say nothing."""
+_SLIP = 64
+"""Tokens a request that may differ without a cause: a block at the end."""
+
+log = logging.getLogger("infera.kv")
+
+
+class Watch:
+    """One worker."""
+
+    __slots__ = ("drifting", "expected", "recent", "reported")
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.reported = 0
+        self.drifting = False
+        self.recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)
+
+    def add(self, expected: int, reported: int) -> bool:
+        """One request; True when it just began to drift."""
+        self.expected += expected
+        self.reported += reported
+        self.recent.append((expected, reported))
+        before = self.drifting
+        if len(self.recent) == WINDOW:
+            wanted, told = (sum(column) for column in zip(*self.recent, strict=True))
+            apart = abs(wanted - told)
+            self.drifting = apart > max(wanted, told) / 2 and apart > _SLIP * WINDOW
+        return self.drifting and not before
+
+
+class Drift:
+    """All workers; a recorder's consumer."""
+
+    def __init__(self, is_here: Callable[[str], bool]) -> None:
+        self.workers: dict[str, Watch] = {}
+        self._is_here = is_here
+
+    def add(self, batch: Batch) -> None:
+        """Count finished requests."""
+        for done in batch:
+            if done.expected_cached is not None and done.outcome == "ok" and done.worker is not None:
+                self._add(done, done.worker, done.expected_cached)
+
+    def _add(self, done: RequestDone, worker: str, expected: int) -> None:
+        usage = read_usage(done.tail) if b'"cached_tokens"' in done.tail else None
+        if usage is None or not self._is_here(worker):
+            return
+        watch = self.workers.setdefault(worker, Watch())
+        if watch.add(expected, usage[2]):
+            wanted, told = (sum(column) for column in zip(*watch.recent, strict=True))
+            log.warning(
+                "%s: of its last %d prompts %d tokens were expected to be cached, and it reports %d. "
+                "Compare its tokenizer, chat template and KV events with ours (infera explain shows the blocks).",
+                worker, WINDOW, wanted, told,
+            )  # fmt: skip
+
+    def forget(self, worker: str) -> None:
+        """It left."""
+        self.workers.pop(worker, None)
