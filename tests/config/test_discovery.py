@@ -20,7 +20,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loaded(**flags: Any) -> Loaded[ServeSettings]:
-    return load_serve({"etcd_endpoint": ["e:2379"], **flags}, {})
+    return load_serve({"etcd_endpoint": ["e:2379"], "router_policy": "session", **flags}, {})
 
 
 def test_an_endpoint_alone_means_etcd() -> None:
@@ -78,6 +78,7 @@ def test_the_password_comes_from_a_file_or_the_environment(tmp_path: Path) -> No
     """And is never shown."""
     (tmp_path / "secret").write_text("hush\n")
     assert etcd_secret(loaded(etcd_user="u", etcd_password_file=str(tmp_path / "secret")).settings) == "hush"
-    settings = load_serve({"etcd_endpoint": ["e"], "etcd_user": "u"}, {"INFERA_ETCD_PASSWORD": "quiet"}).settings
+    flags = {"etcd_endpoint": ["e"], "router_policy": "session", "etcd_user": "u"}
+    settings = load_serve(flags, {"INFERA_ETCD_PASSWORD": "quiet"}).settings
     assert etcd_secret(settings) == "quiet"
     assert "quiet" not in repr(settings)

@@ -28,7 +28,8 @@ class Discovering(LocalServer):
 
     def __init__(self, endpoint: str, folder: Path, **flags: str) -> None:
         self.file = folder / "none.json"
-        typed: dict[str, Any] = {"etcd_endpoint": [endpoint], "host": "127.0.0.1", "port": "0", **flags}
+        typed: dict[str, Any] = {"etcd_endpoint": [endpoint], "host": "127.0.0.1", "port": "0",
+                                 "router_policy": "session", **flags}  # fmt: skip
         self._server = Captured(load_serve(typed, {}).settings)
         self.url = self._server.url
         self._task = None
