@@ -194,3 +194,4 @@ def test_a_search_is_judged_by_what_it_found() -> None:
     assert exit_code(Document((failed,), "0", {"find_max": {"passed": 2}})) == 0
     assert exit_code(Document((failed,), "0", {"find_max": {"passed": 0}})) == 4
     assert exit_code(Document((), "0")) == 1
+    assert exit_code(Document((bad,), "0", {"interrupted": True})) == 130

@@ -230,6 +230,7 @@ def test_an_unreachable_target_is_told_before_the_load() -> None:
     ({"dataset": DatasetSpec(name="nope")}, "no dataset 'nope'"), ({"direct": (), "count": 1}, "list its workers"),
     ({"dataset": DatasetSpec(name="openai")}, "give --dataset-path"), ({"find_max": "rate", "count": 1}, "--goodput"),
     ({"dataset": DatasetSpec(name="openai", path="/nowhere/x")}, "cannot read"),
+    ({"cache": "warm", "concurrency": 2, "duration": 1.0}, "to warm the cache"),
     ({"rate": 0.01, "duration": 1.0}, "not one request is due"), ({"tokenizer": "/nowhere"}, "tokenizer"),
 ])
 def test_bad_input_is_told_before_the_load(options: dict[str, Any], words: str) -> None:

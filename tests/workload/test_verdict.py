@@ -69,6 +69,12 @@ def test_r164_warm_prompts_in_a_cold_run_are_told() -> None:
     assert not any("cache" in text for text in judge(run(input=100, cached=1), Circumstances()).warnings)
 
 
+def test_a_dataset_that_went_round_is_told() -> None:
+    """A file of 10 rows that served 20 requests was sent twice, which caches notice."""
+    assert any("10 rows" in text for text in judge(run(20), Circumstances(rows=10)).warnings)
+    assert not any("rows" in text for text in judge(run(20), Circumstances(rows=20)).warnings)
+
+
 @pytest.mark.parametrize(("more", "words"), [
     ({"output": None}, "estimated"), ({"output": 4}, "tokens a chunk"), ({"wanted": 9}, "another length"),
     ({"scheduled": -5.0}, "waited for a free place"),

@@ -85,6 +85,8 @@ def _show(document: Any, asked: dict[str, Any]) -> None:
 
 def exit_code(document: Any) -> int:
     """The code of the worst run; a search judges by its limits, so failures at too much load are no failure."""
+    if document.findings.get("interrupted"):
+        return 130
     codes = {run.verdict.exit_code for run in document.runs}
     found = document.findings.get("find_max")
     if found and 130 not in codes:

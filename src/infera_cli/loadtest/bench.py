@@ -71,21 +71,32 @@ class Bench:
         self._direct = target.direct_urls(self._options, self._about)
         self._seed = options.seed if options.seed is not None else secrets.randbits(32)
         self._runs: list[Run] = []
+        if details is not None:
+            details.write_bytes(b"")
 
     def run(self) -> Document:
         """All cells; what was done until a Ctrl-C is kept. Raises InferaError."""
         findings: dict[str, Any] = {}
-        if self._options.find_max:
-            findings["find_max"] = self._find_max(self._options.find_max)
-        elif self._options.sweep:
-            for cell, options in self._levels(*self._options.sweep):
-                if not self._repeated(cell, options):
-                    break
-        else:
-            self._repeated("", self._options)
+        try:
+            if self._options.find_max:
+                findings["find_max"] = self._find_max(self._options.find_max)
+            else:
+                self._cells()
+        except KeyboardInterrupt:       # between two runs
+            if not self._runs:
+                raise
+            findings["interrupted"] = True
         return Document(tuple(self._runs), __version__, findings)
 
     # ── cells ────────────────────────────────────────────────────────────────────────────────────────
+    def _cells(self) -> None:
+        if not self._options.sweep:
+            self._repeated("", self._options)
+            return
+        for cell, options in self._levels(*self._options.sweep):
+            if not self._repeated(cell, options):
+                return
+
     def _levels(self, kind: str, levels: tuple[float, ...]) -> Iterator[tuple[str, Options]]:
         best = 0.0
         for level in levels or AUTO_LEVELS:
@@ -181,7 +192,7 @@ class Bench:
             cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
             allow_degraded=options.allow_degraded, cold=options.cache == "cold",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
-            halved=bool(self._direct),
+            halved=bool(self._direct), rows=self._size,
         )
 
     # ── what to expect ───────────────────────────────────────────────────────────────────────────────

@@ -89,6 +89,8 @@ def arrivals(options: Options) -> Arrivals:
     """The arrival plan. Raises ConfigError for one that cannot be."""
     plan = _arrivals(options)
     check(plan)
+    if options.cache == "warm" and isinstance(plan, ClosedLoop) and plan.count is None:
+        raise ConfigError("to warm the cache for callers, say how many requests there will be (-n)")
     return plan
 
 

@@ -31,6 +31,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     cold: bool = True
     shared: bool = False        # the dataset itself repeats prefixes
     broken: str = ""            # a load process died: what is known of it
+    rows: int | None = None     # how many different items the dataset has; None: any number
     halved: bool = False        # every second request went past the router
 
 
@@ -106,6 +107,8 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
         found.append("interrupted: this report covers what was done until then")
     elif counts.incomplete:
         found.append(f"{counts.incomplete} requests were still open at the end and are in no latency figure")
+    if around.rows is not None and counts.arrived > around.rows:
+        found.append(f"the dataset has {around.rows} rows and was sent again after the last")
     if around.halved:
         found.append("rates are those of the half that went through the router")
     if counts.ok + counts.failed == 0:
