@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from infera_cli.errors import AddressInUse
+from infera_cli.errors import AddressInUse, ConfigError
 from infera_cli.launch import addresses, ports
 from infera_cli.launch.addresses import advertised, is_local
 from infera_cli.launch.ports import NODEPORTS, free_ports, nodeport_range
@@ -50,6 +50,12 @@ def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_ports(1, avoid=range(0)) == mine
     with pytest.raises(AddressInUse):
         free_ports(1, avoid=range(0), taken=[mine])
+
+
+def test_an_address_of_another_machine_is_told_at_once() -> None:
+    """No port of it will ever be free here."""
+    with pytest.raises(ConfigError, match="nothing can listen on 192.0.2.1 here"):
+        free_ports(1, host="192.0.2.1")
 
 
 def test_s20_a_bound_wildcard_is_never_advertised() -> None:

@@ -1,0 +1,17 @@
+"""What the tests of launching share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet import swept
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder of the test's own; nothing that was launched below it outlives the test."""
+    with swept(tmp_path) as path:
+        yield path
