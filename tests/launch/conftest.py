@@ -1,4 +1,4 @@
-"""What the tests of launching share."""
+"""What the tests of launching share: a real etcd, and a folder that leaves no engine behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.conftest import etcd
 from tests.support.fleet import swept
+
+__all__ = ["etcd", "folder"]
 
 
 @pytest.fixture
