@@ -74,6 +74,9 @@ class Lease:
 
     __slots__ = ("_ledger", "_pins", "_session", "worker")
 
+    rank: int | None = None
+    """No rank was chosen."""
+
     def __init__(self, ledger: Ledger, worker: Worker, session: str | None, pins: Touched | None) -> None:
         self.worker = worker
         self._ledger: Ledger | None = ledger

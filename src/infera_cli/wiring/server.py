@@ -45,7 +45,7 @@ from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
 from infera_cli.telemetry.recorder import Consumer, Recorder
 from infera_cli.telemetry.watched import Watched
-from infera_cli.wiring import translation
+from infera_cli.wiring import cache, translation
 from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
@@ -99,6 +99,7 @@ class Server:
         self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
         self.fetch = Fetcher(self.upstream, dialer)
         self.aliases = translation.install(settings, self.gate, self.fetch, self.bus)
+        self.cache = cache.install(settings, self.policy, self.gate, self.registry, self.bus)
         self.prober = Prober(
             self.registry,
             self.fetch,
@@ -112,13 +113,14 @@ class Server:
         self.recorder = Recorder(self.bus)
         watched = Watched(
             fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools,
-            sources=(self.discovery,) if self.discovery else (),
+            sources=(self.discovery,) if self.discovery else (), cache=self.cache,
         )  # fmt: skip
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
         self.journal = Journal(flush=self.recorder.flush)
         EventLog(self.bus)
         self.source_board = SourceBoard(self.bus, [name for name in (self.settings.replicas,) if name])
-        for consumer in (self.metrics.add, self.journal.add, *self._access_log()):
+        drift = [self.cache.drift.add] if self.cache else []
+        for consumer in (self.metrics.add, self.journal.add, *drift, *self._access_log()):
             self.recorder.feed(consumer)
 
     def close(self) -> None:
@@ -138,6 +140,8 @@ class Server:
         async with contextlib.AsyncExitStack() as stack:
             for source in self.sources:
                 await source.open(into, stack)
+            if self.cache is not None:
+                await stack.enter_async_context(_running(self.cache.follow(self.fetch)))
             for line in self.banner():
                 say(line)
             server = self._http_server()
@@ -162,6 +166,7 @@ class Server:
             f"  policy {self.policy.name}, session ttl {settings.session_ttl:g} s, "
             f"affinity slack {settings.affinity_slack}"
         )
+        yield from self.cache.banner() if self.cache else ()
         yield f"  try: curl {self.url}/v1/models   look: {self.url}/docs"
 
     def reload(self, into: Into) -> None:
@@ -176,7 +181,8 @@ class Server:
             access=self.access,
             metrics=self.metrics,
             journal=self.journal,
-            explain=Explainer(self.gate.dispatcher, self.policy.name),
+            explain=Explainer(self.gate.dispatcher, self.policy.name, *([self.cache.work] if self.cache else [])),
+            cached_blocks=self.cache.blocks_of if self.cache else None,
             version=__version__,
             policy=self.policy.name,
             is_draining=lambda: self.stopping,

@@ -110,5 +110,6 @@ class ControlParts:
     supervisor: Supervisor | None = None
     sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
     records: Mapping[str, WorkerRecord] = field(default_factory=dict)
+    cached_blocks: Callable[[str, int | None], int] | None = None
     clock: Callable[[], float] = monotonic
     body_limit: int = 64 << 20

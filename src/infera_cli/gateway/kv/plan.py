@@ -7,15 +7,20 @@ nobody else waits (R098, C31). The client may leave meanwhile.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from infera_cli.errors import NoRoutableWorker
+from infera_cli.errors import InferaError, NoRoutableWorker
 from infera_cli.gateway.identity import RandomBytes, identify
 from infera_cli.gateway.kv.reader import PromptReader, Reading
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask
+
+if TYPE_CHECKING:
+    from infera_cli.gateway.relay import Relay
 
 AT_ONCE = 2048
 """Characters that are tokenized on the spot."""
@@ -27,41 +32,28 @@ PATIENCE_SECONDS = 5.0
 _WORKER = b"x-worker-instance-id"
 
 
-class Waiting(Protocol):
-    """A relayed request, as far as a plan deals with it."""
-
-    head: RequestHead
-    target: bytes
-    body: bytes | bytearray | None
-    session: str | None
-    ask: Ask
-
-    @property
-    def response_complete(self) -> bool:
-        """Whether it is over already."""
-
-    def proceed(self) -> None:
-        """Make the first attempt."""
-
-
 class KvPlan:
     """A gateway.plan.Plan. `reader` None: prompts are of no interest; `direct`: the caller may choose."""
 
-    def __init__(self, reader: PromptReader | None, *, direct: bool, random_bytes: RandomBytes) -> None:
+    def __init__(
+        self, reader: PromptReader | None, *, direct: bool, random_bytes: RandomBytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._clock = clock
         self._reader = reader
         self._direct = direct
         self._random_bytes = random_bytes
         self._threads: ThreadPoolExecutor | None = None
         self._waiting = 0
 
-    def begin(self, relay: Waiting) -> None:
+    def begin(self, relay: Relay) -> None:
         """See Plan. Raises NoRoutableWorker where the caller names nobody clearly."""
         body = relay.body if relay.body is not None else b""
         model, relay.session, pin = identify(relay.head, body, self._random_bytes)
         only = insisted_on(relay.head) if self._direct else None
         relay.ask = Ask(model, pin, only=only)
         if self._reader is None:
-            relay.proceed()
+            relay.attempt(self._clock())
             return
         reading = self._reader.start(relay.target, body)
         if reading.cost <= AT_ONCE:
@@ -77,12 +69,20 @@ class KvPlan:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _go_on(self, relay: Waiting, prompt: Prompt) -> None:
+    def _go_on(self, relay: Relay, prompt: Prompt) -> None:
         ask = relay.ask
         relay.ask = Ask(ask.model, ask.session, ask.tried, prompt, ask.only)
-        relay.proceed()
+        relay.attempt(self._clock())
 
-    def _in_thread(self, relay: Waiting, reading: Reading, reader: PromptReader) -> None:
+    def _go_on_later(self, relay: Relay, prompt: Prompt) -> None:
+        if relay.response_complete:  # the client left, or its time was up
+            return
+        try:
+            self._go_on(relay, prompt)
+        except InferaError as error:
+            relay.refuse(error)
+
+    def _in_thread(self, relay: Relay, reading: Reading, reader: PromptReader) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="infera-tokens")
         reader.counters.threaded += 1
@@ -94,17 +94,17 @@ class KvPlan:
         def done(work: asyncio.Future[Prompt]) -> None:
             self._waiting -= 1
             patience.cancel()
-            if not work.cancelled() and not relay.response_complete:
-                self._go_on(relay, work.result())
+            if not work.cancelled():
+                self._go_on_later(relay, work.result())
 
         work.add_done_callback(done)
 
     def _too_late(
-        self, relay: Waiting, reading: Reading, work: asyncio.Future[Prompt], reader: PromptReader
+        self, relay: Relay, reading: Reading, work: asyncio.Future[Prompt], reader: PromptReader
     ) -> None:
-        if work.cancel() and not relay.response_complete:
+        if work.cancel():
             reader.counters.fallback("timeout")
-            self._go_on(relay, reading.bare())
+            self._go_on_later(relay, reading.bare())
 
 
 def insisted_on(head: RequestHead) -> str | None:

@@ -1,0 +1,29 @@
+"""`/v1/admin/cache-view/{worker_id}`: how much of a worker's cache is known here (infera-wire §3.3)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import JSONResponse
+
+from infera_cli.gateway.endpoints.guards import admin_guard
+from infera_cli.gateway.endpoints.parts import ControlParts
+
+Rank = Annotated[int | None, Query(description="Of this data-parallel rank alone")]
+
+
+def routes(parts: ControlParts) -> APIRouter:
+    """The view, behind the admin token."""
+    router = APIRouter(tags=["admin"], dependencies=[Depends(admin_guard(parts.access))])
+
+    @router.get("/v1/admin/cache-view/{worker_id:path}", operation_id="cache_view", summary="What a cache holds")
+    async def cache_view(worker_id: str, dp_rank: Rank = None) -> JSONResponse:
+        """Blocks that the worker is known to hold; 0 for an unknown one. 503 when the policy is not kv-aware."""
+        if parts.cached_blocks is None:
+            detail = f"The routing policy is {parts.policy}; caches are watched by kv-aware alone."
+            return JSONResponse({"detail": detail}, status_code=503)
+        count = parts.cached_blocks(worker_id, dp_rank)
+        return JSONResponse({"worker_id": worker_id, "dp_rank": dp_rank, "block_count": count})
+
+    return router
