@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 RATE_WINDOW = 5.0   # seconds over which the completion rate is taken
-WIDTH = 24
+WIDTH = 16
 
 
 class Running(Protocol):
@@ -76,7 +76,8 @@ class Bar:
     def show(self, running: Sequence[Running]) -> None:
         """The state of all load processes."""
         if self._live is not None:
-            self._live.update(Text(self.line(running, monotonic())), refresh=True)
+            line = Text(self.line(running, monotonic()), no_wrap=True, overflow="ellipsis")
+            self._live.update(line, refresh=True)
 
     def end(self) -> None:
         """The run is over: leave no trace."""
