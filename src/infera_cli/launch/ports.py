@@ -5,12 +5,13 @@ A port of the NodePort range can be bound here and is refused from elsewhere, so
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 import socket
 from collections.abc import Iterable
 
-from infera_cli.errors import AddressInUse
+from infera_cli.errors import AddressInUse, ConfigError
 
 NODEPORTS = range(30000, 32768)
 _RANGE = re.compile(r"\s*(\d{1,5})\s*-\s*(\d{1,5})\s*")
@@ -33,7 +34,7 @@ def free_ports(
     count: int, *, avoid: range = NODEPORTS, taken: Iterable[int] = (), host: str = "",
     dice: random.Random | None = None,
 ) -> int:  # fmt: skip
-    """The first of `count` ports in a row that can all be bound on `host` now. Raises AddressInUse."""
+    """The first of `count` ports in a row that can all be bound on `host` now. Raises AddressInUse, ConfigError."""
     dice = dice if dice is not None else random.Random()  # noqa: S311 - two launchers should not try the same ones
     closed: set[int] = {*avoid, *taken}
     for first in dice.sample(_CHOICE, len(_CHOICE)):
@@ -48,6 +49,8 @@ def _is_free(host: str, port: int) -> bool:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
+        except OSError as fault:
+            if fault.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise ConfigError(f"nothing can listen on {host} here: {fault.strerror}") from None
     return True
