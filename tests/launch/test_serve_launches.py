@@ -26,7 +26,7 @@ async def test_a_launch_is_what_the_sheet_says(folder: Path) -> None:
                             "--show-startup-logs", "--served-model-name", "tiny", *given]
     assert told["env"]["VISIBLE"] == f"3,1/3/{port}"
     assert row["url"] == f"http://127.0.0.1:{port}"
-    assert not list(folder.rglob("pwned"))
+    assert not list(folder.rglob("pwned"))  # noqa: ASYNC240 - a test's own folder
 
 
 async def test_a_launched_replica_serves_and_is_listed_as_owned(folder: Path) -> None:
@@ -207,7 +207,8 @@ async def test_a_failing_launch_at_the_start_does_not_stop_the_server(folder: Pa
 async def test_a_full_or_unwritable_log_place_is_502(folder: Path) -> None:
     """Where the log cannot be written nothing is started."""
     (folder / "file").write_text("")
-    async with FleetServer(folder, [host(folder, log_dir=str(folder / "file" / "logs"))], "--initial-replicas", "0") as server:
+    entry = host(folder, log_dir=str(folder / "file" / "logs"))
+    async with FleetServer(folder, [entry], "--initial-replicas", "0") as server:
         answer = await server.post()
         assert answer.status_code == 502
         assert "cannot make the log folder" in answer.json()["message"]
@@ -217,12 +218,12 @@ async def test_a_full_or_unwritable_log_place_is_502(folder: Path) -> None:
 async def test_a_taken_port_is_named_before_anything_is_launched(folder: Path) -> None:
     """What answers at a slot's address already is not mistaken for the replica."""
     entry = host(folder)
-    async with await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", entry["port_base"]):
-        async with FleetServer(folder, [entry], "--initial-replicas", "0") as server:
-            answer = await server.post("x-d0")
-            assert answer.status_code == 502
-            assert "something already answers" in answer.json()["message"]
-            assert launched(folder) == {}
+    stranger = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", entry["port_base"])
+    async with stranger, FleetServer(folder, [entry], "--initial-replicas", "0") as server:
+        answer = await server.post("x-d0")
+    assert answer.status_code == 502
+    assert "something already answers" in answer.json()["message"]
+    assert launched(folder) == {}
 
 
 async def test_the_admin_token_guards_all_three_routes(folder: Path) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
+import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
 from infera_cli.launch.script import Identity
+from tests.support.local import LocalServer
 from tests.support.server import ServerProcess
 from tests.support.sshd import free_port
 
@@ -30,8 +36,6 @@ def port_base(count: int = 8) -> int:
 
 
 def _free(port: int) -> bool:
-    import socket
-
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
@@ -45,14 +49,11 @@ def host(folder: Path, **fields: Any) -> dict[str, Any]:
     }
 
 
-class FleetServer(ServerProcess):
-    """`infera serve --replicas FILE` with these `hosts`; used like ServerProcess."""
+class _Asked:
+    """What both kinds of server are asked."""
 
-    def __init__(self, folder: Path, hosts: list[dict[str, Any]], *flags: str, replicas: Any = (),
-                 env: Mapping[str, str] | None = None, **more: Any) -> None:
-        brisk = () if "--health-interval" in flags else ("--health-interval", "0.2")
-        super().__init__([], folder, *brisk, *flags, env=env, **more)
-        self.file.write_text(json.dumps({"hosts": hosts, "replicas": list(replicas)}))
+    url: str
+    log: list[str]
 
     async def replicas(self) -> dict[str, Any]:
         """GET /replicas."""
@@ -75,15 +76,67 @@ class FleetServer(ServerProcess):
 
     async def until(self, slot: str, state: str, within: float = 15) -> dict[str, Any]:
         """Wait until a slot is in a state; the row."""
-        import asyncio
-
-        row: dict[str, Any] = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while (row := (await self.rows())[slot])["state"] != state:
-                    await asyncio.sleep(0.03)
-        assert row.get("state") == state, "\n".join([str(row), *self.log])
+        deadline = time.monotonic() + within
+        while (row := (await self.rows())[slot])["state"] != state:
+            assert time.monotonic() < deadline, "\n".join([str(row), *self.log])
+            await asyncio.sleep(0.03)
         return row
+
+
+class FleetProcess(_Asked, ServerProcess):
+    """`infera serve --replicas FILE` with these `hosts`, as a process of its own."""
+
+    def __init__(self, folder: Path, hosts: list[dict[str, Any]], *flags: str, replicas: Any = (),
+                 env: Mapping[str, str] | None = None) -> None:
+        super().__init__([], folder, *_brisk(flags), env=env)
+        self.file.write_text(json.dumps({"hosts": hosts, "replicas": list(replicas)}))
+
+
+class FleetServer(_Asked, LocalServer):
+    """The same in the test's own loop; `log` holds what was logged. Stopping is what --on-exit says."""
+
+    def __init__(self, folder: Path, hosts: list[dict[str, Any]], *flags: str, replicas: Any = (),
+                 env: Mapping[str, str] | None = None) -> None:
+        self._file = json.dumps({"hosts": hosts, "replicas": list(replicas)})
+        self.log: list[str] = []
+        self._handler = _Lines(self.log)
+        super().__init__([], folder, *_brisk(flags), env=env)
+
+    def write(self, workers: Any, entries: Any = None) -> None:
+        self.file.write_text(self._file)
+
+    async def __aenter__(self) -> Self:
+        logger = logging.getLogger("infera")
+        logger.addHandler(self._handler)
+        logger.setLevel(logging.INFO)
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await super().__aexit__(*exc)
+        logging.getLogger("infera").removeHandler(self._handler)
+
+    async def said(self, pattern: str, within: float = 10) -> re.Match[str]:
+        """Wait for a logged line that has `pattern`."""
+        deadline = time.monotonic() + within
+        while True:
+            for line in self.log:
+                if found := re.search(pattern, line):
+                    return found
+            assert time.monotonic() < deadline, "\n".join([f"never said {pattern!r}:", *self.log])
+            await asyncio.sleep(0.02)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.extend(f"{record.levelname} {record.getMessage()}".splitlines())
+
+
+def _brisk(flags: tuple[str, ...]) -> tuple[str, ...]:
+    return flags if "--health-interval" in flags else ("--health-interval", "0.2", *flags)
 
 
 def launched(folder: Path) -> dict[str, Identity]:

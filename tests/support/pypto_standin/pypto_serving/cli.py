@@ -14,14 +14,16 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+
+STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(float(sys.argv[1]))"
 
 
 def record() -> None:
     path = os.environ.get("STANDIN_RECORD")
     if path:
-        told = {"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "python": sys.executable}
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(told, file)
+        told = {"argv": sys.argv[1:], "env": dict(os.environ), "cwd": str(Path.cwd()), "python": sys.executable}
+        Path(path).write_text(json.dumps(told), encoding="utf-8")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -67,6 +69,11 @@ def flags() -> argparse.Namespace:
     return made.parse_known_args()[0]
 
 
+def die(code: int) -> None:
+    print("CUDA out of memory", flush=True)
+    os._exit(code)
+
+
 def main() -> None:
     record()
     asked = flags()
@@ -77,10 +84,9 @@ def main() -> None:
     if asked.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if asked.child:
-        subprocess.Popen([sys.executable, "-c", "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-                          "time.sleep(float(sys.argv[1]))", str(asked.child)])
+        subprocess.Popen([sys.executable, "-c", STUBBORN, str(asked.child)])
     if asked.die_after:
-        threading.Timer(asked.die_after, lambda: (print("CUDA out of memory", flush=True), os._exit(asked.die_with))).start()
+        threading.Timer(asked.die_after, die, [asked.die_with]).start()
     time.sleep(asked.ready_after)
     Handler.well_at = time.monotonic() + asked.unwell_for
     Handler.model = asked.served_model_name or str(asked.model).rstrip("/").rpartition("/")[2]
