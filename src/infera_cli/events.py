@@ -59,7 +59,7 @@ class WorkerFault(msgspec.Struct, frozen=True, gc=False):
 class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
     """A worker came, went, or changed what it may serve: `what` is one of
     added, removed, record (what it registered changed, its address did not), ready, not_ready, draining, restored,
-    models, breaker, ignored (another source has its
+    stalled, moving, models, breaker, ignored (another source has its
     name or base URL; `detail` is a sentence for a warning)."""
 
     worker: str

@@ -18,7 +18,8 @@ class Member:
     """
 
     __slots__ = (
-        "_ledger", "cards", "circuit", "draining", "last_alive", "learned", "owned", "readiness", "worker",
+        "_ledger", "cards", "circuit", "draining", "held_until", "last_alive", "learned", "owned", "readiness",
+        "stalled", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -28,6 +29,10 @@ class Member:
         self.worker = Worker(spec, ledger.open())
         self.owned = owned
         self.draining = False
+        self.stalled = False
+        """Open requests, and nothing moves: gets no new work until something does."""
+        self.held_until = -1.0
+        """Good probes before this moment do not bring it back."""
         self.readiness = Readiness(ready=ready)
         self.circuit = Breaker(rules)
         self.learned: tuple[str, ...] = ()
@@ -55,8 +60,8 @@ class Member:
 
     @property
     def available(self) -> bool:
-        """Ready and not draining; an open breaker is another matter."""
-        return self.readiness.ready and not self.draining
+        """Ready, moving and not draining; an open breaker is another matter."""
+        return self.readiness.ready and not self.draining and not self.stalled
 
     @property
     def routable(self) -> bool:
@@ -130,6 +135,8 @@ class Member:
             return "draining"
         if not self.ready:
             return "not ready"
+        if self.stalled:
+            return "stalled"
         if self.circuit.allows(now):
             return None
         return "breaker half open, its trial is under way" if self.circuit.trying else "breaker open"

@@ -91,7 +91,10 @@ class Lanes:
 
 
 def _unavailable(model: str | None, members: Sequence[Member]) -> str:
-    reasons = Counter("draining" if member.draining else "not ready" for member in members)
+    reasons = Counter(
+        "draining" if member.draining else "stalled" if member.stalled and member.ready else "not ready"
+        for member in members
+    )
     whose = f" of model {model!r}" if model is not None else ""
     if len(members) == 1:
         return f"The only worker{whose} is {next(iter(reasons))}."

@@ -155,9 +155,22 @@ class Registry:
     # ── what is learned about workers ────────────────────────────────────────────────────────────────
     def probed(self, member: Member, ok: bool, now: float, detail: str = "") -> None:
         """A probe of this very member ended; one that left meanwhile changes nothing (B25)."""
-        if self._of.get(member.worker) is member:
+        if self._of.get(member.worker) is member and not (ok and now < member.held_until):
             self._sign(member, "probe_ok" if ok else "probe_failed", detail)
         self.tick(now)
+
+    def hold(self, worker: Worker, until: float, detail: str) -> None:
+        """Out of rotation, and no probe brings it back before `until` (replica-router §2.12)."""
+        member = self._of.get(worker)
+        if member is not None:
+            member.held_until = until
+            self._sign(member, "unreachable", detail)
+
+    def stall(self, member: Member, stalled: bool, detail: str = "") -> None:
+        """Its open requests stand still, or move again."""
+        if self._of.get(member.worker) is member and member.stalled is not stalled:
+            member.stalled = stalled
+            self._changed(member, "stalled" if stalled else "moving", detail)
 
     def models_learned(self, member: Member, cards: Sequence[dict[str, Any]]) -> None:
         """What this very member lists under /v1/models; declared names stay binding (rulings 9)."""

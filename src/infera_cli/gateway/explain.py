@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from infera_cli.errors import FleetError, ModelNotFound
 from infera_cli.gateway.access import RawHeaders
 from infera_cli.gateway.dispatch import Dispatcher
@@ -14,16 +16,19 @@ _MINTED = "0" * 32
 
 
 class Explainer:
-    """Explains with the dispatcher that the relay uses."""
+    """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know of a body."""
 
-    def __init__(self, dispatcher: Dispatcher, policy: str) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, policy: str, work: Callable[[bytes], object] = lambda _body: None
+    ) -> None:
         self._dispatcher = dispatcher
+        self._work = work
         self._policy = policy
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
         model, _session, pin = identify(RequestHead(list(headers)), body, bytes)
-        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None)
+        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None, work=self._work(body))
         decision: Decision | None = None
         error: str | None = None
         try:

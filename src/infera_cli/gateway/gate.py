@@ -17,6 +17,8 @@ from infera_cli.gateway.access import Access
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
+from infera_cli.gateway.overdue import overdue
+from infera_cli.gateway.plan import Plan
 from infera_cli.gateway.refusals import Refusal, refusal
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED
@@ -68,6 +70,8 @@ class Gate:
         self.kinds: dict[bytes, type[Relay]] = {}
         """The relay of a route that is not passed on as it is."""
         self.dice = random.Random().random  # noqa: S311 - spreads the return of refused clients
+        self.plan: Plan | None = None
+        """What prepares requests for the policy's scorer and lets them wait; None where nothing does."""
         self.inside: set[Relay] = set()
         self.connections: set[Idle] = set()
         self.rejected = 0
@@ -149,18 +153,14 @@ class Gate:
             self.upstream.sweep(now)
 
     def _look_at(self, relay: Relay, now: float) -> None:
-        times = self.options.timeouts
         if relay.answer.chunks != relay.seen_chunks:
             relay.seen_chunks = relay.answer.chunks
             relay.moved = now
             if relay.first_byte and relay.lease is not None:
                 self.dispatcher.fleet.alive(relay.lease.worker, now)
-        if times.total and now - relay.started > times.total:
-            relay.timed_out("total")
-        elif times.first_byte and relay.sent and not relay.first_byte and now - relay.picked > times.first_byte:
-            relay.timed_out("first-byte")
-        elif times.idle and relay.first_byte and now - relay.moved > times.idle:
-            relay.timed_out("idle")
+        passed = overdue(relay, now)
+        if passed:
+            relay.timed_out(passed)
         elif isinstance(relay, TranslatedRelay):
             self._be_patient(relay, now)
         elif self.options.stream_keepalive and relay.answer.streamed:

@@ -17,7 +17,11 @@ def identify(
 
     A header names the session before the body does; an unsound name gives a fresh one.
     """
-    seen = (peek_form(body) if head.is_form else peek(body)) if body else NOTHING
+    return name(head, (peek_form(body) if head.is_form else peek(body)) if body else NOTHING, random_bytes)
+
+
+def name(head: RequestHead, seen: Peek, random_bytes: RandomBytes) -> tuple[str | None, str, str]:
+    """The same of a body that was read already."""
     named = head.session or _in_body(seen)
     value = named[1] if named is not None else None
     if named is None or value is None:

@@ -19,6 +19,10 @@ class Lease(Protocol):
 
     worker: Worker
 
+    @property
+    def rank(self) -> int | None:
+        """The one behind the worker's address that shall serve; None: the worker's own choice."""
+
     def settle(self, now: float) -> None:
         """The attempt is over: outstanding falls by one, and the session's pin is refreshed.
 
@@ -41,6 +45,9 @@ class Member(Protocol):
     @property
     def draining(self) -> bool:
         """Gets no new work."""
+    @property
+    def stalled(self) -> bool:
+        """Gets no new work until its open requests move."""
     @property
     def owned(self) -> bool:
         """Launched by this server."""

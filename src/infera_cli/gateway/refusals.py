@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from infera_cli.errors import InferaError
+from infera_cli.errors import BodyTooLarge, InferaError, WorkerUnreachable
 from infera_cli.protocol import anthropic, openai
 from infera_cli.protocol.failures import failure_of, status_of, wait_of
+from infera_cli.routing.types import Worker
 
 _ANTHROPIC = "/v1/messages"
 
@@ -56,3 +57,14 @@ def refusal_fields(error: InferaError, dice: float) -> list[tuple[str, str]]:
     if error.status == 401:
         fields.append(("www-authenticate", "Bearer"))
     return fields
+
+
+def too_large(limit: int) -> BodyTooLarge:
+    """The refusal of a body over the limit."""
+    return BodyTooLarge(f"The request body is over the limit of {limit} bytes (--max-body-size).")
+
+
+def unreachable(worker: Worker, reason: str) -> WorkerUnreachable:
+    """What the client is told when no worker was left to try; details stay in the log (S47)."""
+    what = "could not be reached" if reason == "connect" else "failed before it answered"
+    return WorkerUnreachable(f"Worker {worker.id} {what}, and no other one could take the request.")

@@ -10,30 +10,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from infera_cli.errors import (
-    BodyTooLarge,
-    BrokenStream,
-    InferaError,
-    ModelNotFound,
-    NoRoutableWorker,
-    RequestTimeout,
-    UpstreamTimeout,
-    WorkerUnreachable,
-)
+from infera_cli.errors import BrokenStream, InferaError, ModelNotFound, NoRoutableWorker
 from infera_cli.events import Outcome, WorkerFault
 from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.identity import identify
+from infera_cli.gateway.overdue import too_late
 from infera_cli.gateway.ports import Lease, Score
 from infera_cli.gateway.record import record_of
+from infera_cli.gateway.refusals import too_large, unreachable
+from infera_cli.gateway.upstream.head import request_head
 from infera_cli.gateway.upstream.http import Connection
-from infera_cli.protocol.headers import CREDENTIALS, AnswerHead, RequestHead
+from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
-from infera_cli.routing.types import Ask, Worker, WorkerSpec
+from infera_cli.routing.types import Ask, Decision, Worker
 
 if TYPE_CHECKING:
     from infera_cli.gateway.connection import ClientConnection
     from infera_cli.gateway.gate import Gate
+    from infera_cli.gateway.plan import Trip
 
 _MAY_GO_ELSEWHERE = frozenset({429, 500, 502, 503, 504})
 """Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
@@ -47,8 +42,9 @@ class Relay:
 
     __slots__ = (
         "answer", "ask", "asked_to_keep_alive", "body", "bytes_in", "client", "commented", "complete", "connecting",
-        "connection", "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked", "received",
-        "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started", "strip", "target", "why",
+        "connection", "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked",
+        "received", "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started", "strip", "target",
+        "trip", "why",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +72,7 @@ class Relay:
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.ask = NOBODY_ASKED
+        self.trip: Trip | None = None
         self.retries = self.bytes_in = 0
         self.seen_chunks = -1
 
@@ -99,7 +96,8 @@ class Relay:
         """It is this request's turn to be answered: earlier ones of the connection are done."""
         self.its_turn = True
         try:
-            self._check_length()
+            if self.refusal is not None or self.length > self.gate.options.limits.body_bytes:
+                raise self.refusal or too_large(self.gate.options.limits.body_bytes)
             self.gate.enter(self)
         except InferaError as error:
             self.refuse(error)
@@ -108,13 +106,6 @@ class Relay:
             self._start()
         elif self.head.fields.get(b"expect", b"").lower() == b"100-continue":
             self.client.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _check_length(self) -> None:
-        limit = self.gate.options.limits.body_bytes
-        if self.refusal is not None:
-            raise self.refusal
-        if self.length > limit:
-            raise too_large(limit)
 
     def take_body(self, data: bytes) -> None:
         """A piece of the request body."""
@@ -147,10 +138,13 @@ class Relay:
         self.journey.move("admitted")
         self.bytes_in = len(self.body)
         self.received = self.gate.clock()
-        model, self.session, pin = identify(self.head, self.body, self.gate.random_bytes)
-        self.ask = Ask(model, pin)
         try:
-            self._attempt(self.received)
+            if self.gate.plan is not None:
+                self.gate.plan.begin(self)
+                return
+            model, self.session, pin = identify(self.head, self.body, self.gate.random_bytes)
+            self.ask = Ask(model, pin)
+            self.attempt(self.received)
         except InferaError as error:
             self.refuse(error)
 
@@ -165,9 +159,16 @@ class Relay:
             self.connection.resume_reading()
 
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────────
-    def _attempt(self, now: float) -> None:
+    def attempt(self, now: float) -> None:
         """Choose a worker and send. Raises ModelNotFound, NoRoutableWorker."""
-        decision, self.lease = self.gate.dispatcher.route(self.ask, now)
+        if self.trip is None:
+            decision, self.lease = self.gate.dispatcher.route(self.ask, now)
+            self.placed(decision)
+        else:
+            self.trip.route(now)
+
+    def placed(self, decision: Decision) -> None:
+        """A worker was chosen, and its place is reserved: send."""
         self.journey.move("routed")
         self.why = decision.why
         self.scored = False
@@ -195,22 +196,15 @@ class Relay:
 
     def _send(self, connection: Connection, now: float) -> None:
         assert self.body is not None
+        assert self.lease is not None
         self.journey.move("sent")
         self.connection = connection
         self.sent = now
-        connection.send(self, self._head(connection.pool.spec), self.body)
-
-    def _head(self, spec: WorkerSpec) -> bytes:
-        head = self.head
-        passed = head.passed_on
-        if self.strip or spec.api_key is not None:
-            replaced = self.strip if spec.api_key is None else self.strip | CREDENTIALS
-            passed = head.without(replaced)
-            if spec.api_key is not None:
-                passed += b"authorization: Bearer %b\r\n" % spec.api_key.encode()
-        return b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
-            spec.path_prefix.encode(), self.target, spec.authority.encode(), passed, self.bytes_in, self.id.encode(),
-        )  # fmt: skip
+        receiver = self if self.trip is None else self.trip.receiver(self)
+        head = request_head(
+            self.head, connection.pool.spec, self.strip, self.target, self.bytes_in, self.id, self.lease.rank
+        )
+        connection.send(receiver, head, self.body)
 
     def _failed(self, worker: Worker, score: Score, reason: str, detail: str) -> None:
         """An attempt ended before anything went to the client: score it, and try elsewhere where that is allowed."""
@@ -222,16 +216,16 @@ class Relay:
                 self._give_up(unreachable(worker, reason))
                 return
             self.retries += 1
-        self.ask = Ask(self.ask.model, self.ask.session, (*self.ask.tried, worker))
+        self.ask = self.ask.after(worker)
         try:
-            self._attempt(self.gate.clock())
+            self.attempt(self.gate.clock())
         except (NoRoutableWorker, ModelNotFound):
             self._give_up(unreachable(worker, reason))
 
     def _can_go_elsewhere(self, worker: Worker) -> bool:
-        if self.retries >= self.gate.options.max_retries:
+        if self.retries >= self.gate.options.max_retries or (self.trip is not None and self.trip.stays):
             return False
-        return self.gate.dispatcher.can_route(Ask(self.ask.model, self.ask.session, (*self.ask.tried, worker)))
+        return self.gate.dispatcher.can_route(self.ask.after(worker))
 
     # ── the worker answers (upstream.http.Receiver) ──────────────────────────────────────────────────
     def on_head(self, connection: Connection, status: int, head: AnswerHead) -> None:
@@ -257,6 +251,13 @@ class Relay:
         self.journey.move("answering")
         self.answer.whole(head, body, self._marks(now))
         self._end("done", "ok")
+
+    def on_chunk(self, framed: bytes, body: bytes) -> None:
+        """One whole chunk and nothing else: most reads of a stream."""
+        if self.first_byte:
+            self.answer.chunk(framed, body)
+        else:
+            self.on_data([body], False)
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought."""
@@ -320,9 +321,9 @@ class Relay:
         """A limit of ours passed: 504 before the answer began, a broken answer after; no worker is blamed (B40)."""
         self._drop_connection()
         self._score(Score.NEUTRAL)
-        error: InferaError = UpstreamTimeout(f"The worker did not finish in time ({what} time-out).")
+        error = too_late(what, self.complete)
         if not self.complete:
-            self.refuse(RequestTimeout("The request body did not arrive in time."))
+            self.refuse(error)
         elif self.answer.started:
             self.answer.break_off(self.gate.error_event(self.target, error))
             self._end("failed", "timeout", error.message)
@@ -345,7 +346,8 @@ class Relay:
         self._end("refused", "rejected", error.message)
 
     def _give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
-        self._say_no(error)
+        if self.trip is None or not self.trip.gave_up(error, outcome):
+            self._say_no(error)
         self._end("failed", outcome, error.message)
 
     def _say_no(self, error: InferaError) -> None:
@@ -355,7 +357,10 @@ class Relay:
     def _score(self, score: Score, now: float | None = None) -> None:
         if self.lease is not None and not self.scored:
             self.scored = True
-            self.gate.dispatcher.fleet.score(self.lease.worker, score, now or self.gate.clock())
+            now = now or self.gate.clock()
+            self.gate.dispatcher.fleet.score(self.lease.worker, score, now)
+            if self.trip is not None:
+                self.trip.scored(self.lease.worker, score, now)
 
     def _settle(self) -> None:
         lease, self.lease = self.lease, None
@@ -372,6 +377,8 @@ class Relay:
 
     def _end(self, state: State, outcome: Outcome, error: str | None = None) -> None:
         now = self.gate.clock()
+        if self.trip is not None:
+            self.trip.ended(outcome)
         lease, self.lease = self.lease, None
         if lease is not None:
             worker: str | None = lease.worker.id
@@ -398,14 +405,3 @@ class Relay:
         if self.session is None:  # refused before its body was read
             self.session = identify(self.head, b"", self.gate.random_bytes)[1]
         return self.session
-
-
-def too_large(limit: int) -> BodyTooLarge:
-    """The refusal of a body over the limit."""
-    return BodyTooLarge(f"The request body is over the limit of {limit} bytes (--max-body-size).")
-
-
-def unreachable(worker: Worker, reason: str) -> WorkerUnreachable:
-    """What the client is told when no worker was left to try; details stay in the log (S47)."""
-    what = "could not be reached" if reason == "connect" else "failed before it answered"
-    return WorkerUnreachable(f"Worker {worker.id} {what}, and no other one could take the request.")

@@ -11,17 +11,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from infera_cli.errors import RequestError
 from infera_cli.gateway.ports import Score
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.translation.aliases import with_model
 from infera_cli.gateway.translation.answer import TranslatedAnswer
-from infera_cli.gateway.translation.dialect import Count, Dialect, Messages, Translation
+from infera_cli.gateway.translation.dialect import Count, Dialect, Messages, Responses, Translation
+from infera_cli.gateway.upstream.head import request_head
 from infera_cli.gateway.upstream.http import Connection
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.protocol.messages.count import count_body
 from infera_cli.protocol.openai import peek
-from infera_cli.routing.types import Ask, Worker, WorkerSpec
+from infera_cli.routing.types import Worker, WorkerSpec
 
 if TYPE_CHECKING:
     from infera_cli.gateway.connection import ClientConnection
@@ -132,14 +135,11 @@ class TranslatedRelay(AliasedRelay):
         return self.translation
 
     def _translated_head(self, spec: WorkerSpec, length: int) -> bytes:
-        head = self.head
-        key = spec.api_key.encode() if spec.api_key is not None else self._clients_key()
-        passed = head.without(self.strip | _KEPT_HERE | (frozenset({b"authorization"}) if key else frozenset()))
-        if key:
-            passed += b"authorization: Bearer %b\r\n" % key
-        return b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
-            spec.path_prefix.encode(), self.dialect.stand_in, spec.authority.encode(), passed, length, self.id.encode(),
-        )  # fmt: skip
+        assert self.lease is not None  # noqa: S101 - a worker was picked
+        strip = self.strip | _KEPT_HERE
+        head = request_head(self.head, spec, strip, self.dialect.stand_in, length, self.id, self.lease.rank)
+        key = self._clients_key() if spec.api_key is None else None
+        return head if key is None else head[:-2] + b"authorization: Bearer %b\r\n\r\n" % key
 
     def _clients_key(self) -> bytes | None:
         """Anthropic's clients say x-api-key where engines want a bearer."""
@@ -175,6 +175,10 @@ class TranslatedRelay(AliasedRelay):
             self._translated().body = b""  # a conversation may be long, and its answer may take long
             super().on_head(*held)
             super().on_data(pieces, done)
+
+    def on_chunk(self, _framed: bytes, body: bytes) -> None:
+        """A piece like any other."""
+        self.on_data([body], False)
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A whole answer, translated."""
@@ -235,16 +239,24 @@ class MessagesRelay(TranslatedRelay):
     dialect = Messages()
 
 
+class ResponsesRelay(TranslatedRelay):
+    """`/v1/responses`."""
+
+    __slots__ = ()
+    dialect = Responses()
+
+
 class CountRelay(TranslatedRelay):
     """`/v1/messages/count_tokens`: answered here where there is a tokenizer; no conversation, so it pins nothing."""
 
     __slots__ = ()
     dialect = Count()
 
-    def _attempt(self, now: float) -> None:
+    def attempt(self, now: float) -> None:
+        """Count, or ask a worker to."""
         if not self._count_here():
-            self.ask = Ask(self.ask.model, None, self.ask.tried)
-            super()._attempt(now)
+            self.ask = msgspec.structs.replace(self.ask, session=None)
+            super().attempt(now)
 
     def _count_here(self) -> bool:
         counter = self.desk.counter
