@@ -18,6 +18,7 @@ from infera_cli.simengine.driver import Driver
 from infera_cli.simengine.faults import Fault
 from infera_cli.simengine.generation import Context, Generation
 from infera_cli.simengine.http import Exchange
+from infera_cli.simengine.kv_events import KvEvents
 from infera_cli.simengine.options import Options
 from infera_cli.simengine.styles import Chat, Completion, Messages, Style
 from infera_cli.simulator import text
@@ -32,7 +33,9 @@ class App:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.driver = Driver(EngineModel(options.profile))
+        events = options.kv_events
+        self.events = KvEvents(events, options.profile.block_size) if events is not None else None
+        self.driver = Driver(EngineModel(options.profile, record=events is not None), self.events)
         self.metrics = metrics.Metrics(self.driver.engine, options)
         self.on_refuse: Callable[[float], None] = lambda _seconds: None
         self.stats: Callable[[], dict[str, Any]] = dict
@@ -47,6 +50,7 @@ class App:
         self._routes: dict[tuple[str, str], Callable[[Exchange], None]] = {
             ("GET", "/health"): self._get_health, ("GET", "/ping"): self._get_health,
             ("POST", "/ping"): self._get_health, ("GET", "/load"): self._get_load,
+            ("GET", "/kv_event_sources"): self._get_sources,
             ("GET", "/version"): lambda exchange: exchange.json(200, {"version": VERSION}),
             ("GET", "/metrics"): self._get_metrics, ("GET", "/v1/models"): self._get_models,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
@@ -84,6 +88,8 @@ class App:
         """End every open answer with finish_reason "abort", as vLLM does on SIGTERM (engines §1.13)."""
         for generation in list(self._live):
             generation.abort()
+        if self.events is not None:
+            self.events.close()
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────
     def _get_health(self, exchange: Exchange) -> None:
@@ -95,6 +101,9 @@ class App:
 
     def _get_load(self, exchange: Exchange) -> None:
         exchange.json(200, {"server_load": len(self._live)})
+
+    def _get_sources(self, exchange: Exchange) -> None:
+        exchange.json(200, self.events.sources() if self.events is not None else {})
 
     def _get_metrics(self, exchange: Exchange) -> None:
         exchange.reply(200, self.metrics.exposition(), metrics.CONTENT_TYPE)
@@ -140,7 +149,11 @@ class App:
                             "model": self.options.names[0], "data": data, "usage": usage})
 
     def _reset_cache(self, exchange: Exchange) -> None:
-        exchange.json(200, {"success": self.driver.engine.cache.clear()})
+        cleared = self.driver.engine.cache.clear()
+        if cleared and self.events is not None:
+            self.driver.engine.cache.events()                     # one event says it all
+            self.events.cleared()
+        exchange.json(200, {"success": cleared})
 
     # ── generating ───────────────────────────────────────────────────────────────────────────────────
     def _generate(self, exchange: Exchange) -> None:

@@ -77,7 +77,7 @@ class Generation:
             choice = part.choice
             ids = [*choice.ids, *choice.answer_ids()]
             self._driver.submit(name, len(choice.ids), choice.tokens, chain(ids, size, first), self._hear,
-                                watched=watched)
+                                watched=watched, ids=ids, salt=self._ask.salt)
 
     def drop(self, reason: str = "abort") -> None:
         """Give up what is not done: the client left, or a fault ended it."""

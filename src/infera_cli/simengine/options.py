@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from infera_cli.simengine.kv_events import FORMS, HASHES, KvEventsConfig, config_of
 from infera_cli.simulator.engine import Profile
 
 
@@ -26,6 +27,7 @@ class Options:
     announce_fd: int | None = None
     exit_with_parent: bool = False
     prompt_tokens_details: bool = True
+    kv_events: KvEventsConfig | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
     add("--announce-fd", type=int, help="file descriptor to write the port to once requests are taken")
     add("--exit-with-parent", action="store_true", help="stop when standard input ends")
     add("--no-prompt-tokens-details", action="store_true", help="leave cached tokens out of usage")
+    add("--kv-events-config", metavar="JSON", help="publish KV events, as vLLM's flag of that name")
+    add("--kv-events-form", choices=FORMS, default="map", help="how events are written")
+    add("--kv-events-hashes", choices=HASHES, default="int", help="how block hashes are written")
     return made
 
 
@@ -66,6 +71,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         made.error("--time-scale must be above 0")
     try:
         profile = _profile(flags).at_speed(flags.time_scale)
+        events = config_of(flags.kv_events_config, flags.kv_events_form, flags.kv_events_hashes)
     except ValueError as wrong:
         made.error(str(wrong))
     return Options(
@@ -75,6 +81,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         load_seconds=flags.load_seconds / flags.time_scale, keep_alive=flags.keep_alive,
         ready_file=flags.ready_file, announce_fd=flags.announce_fd, exit_with_parent=flags.exit_with_parent,
         prompt_tokens_details=not flags.no_prompt_tokens_details,
+        kv_events=events,
     )
 
 

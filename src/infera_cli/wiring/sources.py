@@ -89,16 +89,23 @@ class FromFlags:
         return False
 
 
+_EVENTS = (
+    '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://127.0.0.1:0", '
+    '"replay_endpoint": "tcp://127.0.0.1:0"}'
+)
+
+
 class FromSimulation:
     """`--sim N`: engines of our own, which end with the server."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, kv_events: bool = False) -> None:
         self._count = count
+        self._options = {"kv-events-config": _EVENTS} if kv_events else {}
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         engines = await stack.enter_async_context(SimEngines())
-        for one in await engines.start(self._count):
+        for one in await engines.start(self._count, options=self._options):
             into.registry.add(WorkerSpec(id=one.name, host=one.host, port=one.port, source="sim", engine="sim"))
 
     def reload(self, into: Into) -> bool:
@@ -120,5 +127,5 @@ def sources_of(settings: ServeSettings) -> list[Source]:
     if settings.worker:
         found.append(FromFlags(settings))
     if settings.sim:
-        found.append(FromSimulation(settings.sim))
+        found.append(FromSimulation(settings.sim, kv_events=settings.router_policy == "kv-aware"))
     return found
