@@ -88,6 +88,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None = None
     error: Any = None
     object: Any = None
+    created: Any = None
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +105,7 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
 
     choices: list[Choice]
     usage: Usage | None = None
+    created: Any = None
 
 
 NO_USAGE = Usage()

@@ -22,7 +22,7 @@ def install(settings: ServeSettings, gate: Gate, fetch: Fetch, bus: Bus) -> Alia
     gate.desk = Desk(
         speakers=speakers, aliases=aliases, keepalive=_USUAL_KEEPALIVE if every is None else every
     )
-    gate.kinds = kinds_of(aliases, messages=settings.anthropic != "passthrough")
+    gate.kinds = kinds_of(aliases)
 
     def hear(event: Event) -> None:
         if isinstance(event, WorkerChanged) and event.what in {"removed", "not_ready"}:

@@ -8,7 +8,7 @@ from typing import Protocol
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.relayed import RELAYED
 from infera_cli.gateway.translation.aliases import Aliases
-from infera_cli.gateway.translation.relay import AliasedRelay, CountRelay, MessagesRelay
+from infera_cli.gateway.translation.relay import AliasedRelay, CountRelay, MessagesRelay, ResponsesRelay
 from infera_cli.gateway.translation.speakers import Speakers
 
 
@@ -29,14 +29,12 @@ class Desk:
     counter: Counter | None = None
 
 
-_TRANSLATED: dict[str, type[Relay]] = {"/v1/messages": MessagesRelay, "/v1/messages/count_tokens": CountRelay}
+_TRANSLATED: dict[bytes, type[Relay]] = {
+    b"/v1/messages": MessagesRelay, b"/v1/messages/count_tokens": CountRelay, b"/v1/responses": ResponsesRelay,
+}  # fmt: skip
 
 
-def kinds_of(aliases: Aliases, *, messages: bool) -> dict[bytes, type[Relay]]:
-    """The relay of each route that is not passed on as it is. `messages`: that API may need translation."""
-    kinds: dict[bytes, type[Relay]] = {}
-    if aliases:
-        kinds.update({path.encode(): AliasedRelay for path in RELAYED})
-    if messages or aliases:
-        kinds.update({path.encode(): kind for path, kind in _TRANSLATED.items()})
-    return kinds
+def kinds_of(aliases: Aliases) -> dict[bytes, type[Relay]]:
+    """The relay of each route that is not simply passed on."""
+    plain = {path.encode(): AliasedRelay for path in RELAYED} if aliases else {}
+    return {**plain, **_TRANSLATED}

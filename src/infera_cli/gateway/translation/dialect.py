@@ -13,6 +13,13 @@ from infera_cli.protocol.messages.ending import message_id
 from infera_cli.protocol.messages.errors import engine_error
 from infera_cli.protocol.messages.request import ChatAsk, to_chat, to_tokenize
 from infera_cli.protocol.messages.stream import PING, MessageStream
+from infera_cli.protocol.responses.answer import to_response
+from infera_cli.protocol.responses.errors import engine_error as openai_engine_error
+from infera_cli.protocol.responses.items import response_id
+from infera_cli.protocol.responses.request import ResponseAsk
+from infera_cli.protocol.responses.request import to_chat as responses_to_chat
+from infera_cli.protocol.responses.stream import ResponseStream
+from infera_cli.protocol.sse import KEEP_ALIVE
 
 
 class Stream(Protocol):
@@ -92,6 +99,34 @@ class Messages:
     def read(self, body: bytes | bytearray, shown: str | None, request: str) -> Translation:
         """See Dialect."""
         return _MessagesTranslation(to_chat(body, shown), request)
+
+
+class _ResponsesTranslation:
+    def __init__(self, ask: ResponseAsk, request: str) -> None:
+        self._ask = msgspec.structs.replace(ask, body=b"")
+        self._name = response_id(request)
+        self.body, self.stream, self.dropped = ask.body, ask.stream, ask.dropped
+
+    def whole(self, body: bytes) -> bytes:
+        return to_response(body, self._ask, self._name)
+
+    def refusal(self, status: int, body: bytes) -> tuple[int, bytes]:
+        return openai_engine_error(status, body)
+
+    def streamed(self) -> Stream:
+        return ResponseStream(self._ask, self._name)
+
+
+class Responses:
+    """`/v1/responses` over chat."""
+
+    path = "/v1/responses"
+    stand_in = b"/v1/chat/completions"
+    ping = KEEP_ALIVE
+
+    def read(self, body: bytes | bytearray, shown: str | None, request: str) -> Translation:
+        """See Dialect."""
+        return _ResponsesTranslation(responses_to_chat(body, shown), request)
 
 
 class _CountTranslation:

@@ -11,21 +11,10 @@ from typing import Any
 
 import msgspec
 
-from infera_cli.protocol.messages.check import Object, as_type, bad, required_text
+from infera_cli.protocol.members import Dropped, Object, as_type, bad, required_text
 
 REFUSED = frozenset({"audio", "video", "document", "image"})
 """Kinds of block that must not be lost in silence; those that can be told are read before this is asked."""
-
-
-class Dropped:
-    """Kinds of block and tool that engines are not told of, in order of appearance, each once."""
-
-    def __init__(self) -> None:
-        self.kinds: dict[str, None] = {}
-
-    def note(self, kind: object) -> None:
-        """`kind` was left out."""
-        self.kinds[str(kind)[:64]] = None
 
 
 def blocks_of(content: Any, where: str) -> list[tuple[str, Object]]:

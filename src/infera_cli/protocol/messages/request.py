@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from infera_cli.errors import RequestError
-from infera_cli.protocol.messages.blocks import Dropped, assistant_message, blocks_of, text_of, user_messages
-from infera_cli.protocol.messages.check import Object, as_type, bad, optional, read_object, required_text
+from infera_cli.protocol.members import Dropped, Object, as_type, bad, encode, optional, read_object, required_text
+from infera_cli.protocol.messages.blocks import assistant_message, blocks_of, text_of, user_messages
 
 PASSED = (
     "seed", "min_p", "min_tokens", "ignore_eos", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -72,8 +71,9 @@ def to_chat(body: bytes | bytearray, shown: str | None = None) -> ChatAsk:
     if _is_prefill(chat["messages"]):
         chat["continue_final_message"], chat["add_generation_prompt"] = True, False
     return ChatAsk(
-        _encode(chat), shown or model, stream, thinking is True, tuple(stops), chat.get("max_tokens"), tuple(dropped.kinds)
-    )
+        body=encode(chat), model=shown or model, stream=stream, thinking=thinking is True, stops=tuple(stops),
+        max_tokens=chat.get("max_tokens"), dropped=tuple(dropped.kinds),
+    )  # fmt: skip
 
 
 def to_tokenize(body: bytes | bytearray) -> ChatAsk:
@@ -85,14 +85,7 @@ def to_tokenize(body: bytes | bytearray) -> ChatAsk:
     _add_tools(asked, source, dropped)
     asked.pop("tool_choice", None)
     asked.pop("parallel_tool_calls", None)
-    return ChatAsk(_encode(asked), model, False, False, dropped=tuple(dropped.kinds))
-
-
-def _encode(chat: Object) -> bytes:
-    try:
-        return msgspec.json.encode(chat)
-    except (RecursionError, UnicodeEncodeError):
-        raise RequestError("The body is nested too deeply, or holds half of a character.") from None
+    return ChatAsk(encode(asked), model, False, False, dropped=tuple(dropped.kinds))
 
 
 # ── the conversation ─────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 """A chat stream as a Messages stream: feed what arrived, send what comes out (infera-wire §7.3; R040–R062).
 
 An event leaves in the step in which its source arrived; only the reason and the usage, which close the message,
-wait for each other, and of interleaved tool calls all but one wait (see `outgoing`).
+wait for each other, and of interleaved tool calls all but one wait (see `ordering`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from infera_cli.protocol.messages.ending import message, stop_reason, usage_of
 from infera_cli.protocol.messages.errors import engine_error_event
 from infera_cli.protocol.messages.outgoing import Outgoing
 from infera_cli.protocol.messages.request import ChatAsk
+from infera_cli.protocol.ordering import Ordering
 from infera_cli.protocol.sse_data import DataReader
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -31,7 +32,7 @@ def event(name: str, data: dict[str, Any]) -> bytes:
 class MessageStream:
     """Translates the stream of one answer. `name` is the message's id."""
 
-    __slots__ = ("_ask", "_finish", "_out", "_reader", "_started", "_stopped_by", "_usage", "name", "state")
+    __slots__ = ("_ask", "_finish", "_order", "_out", "_reader", "_started", "_stopped_by", "_usage", "name", "state")
 
     def __init__(self, ask: ChatAsk, name: str) -> None:
         self.name = name
@@ -39,6 +40,7 @@ class MessageStream:
         self._ask = ask
         self._reader = DataReader()
         self._out = Outgoing(name)
+        self._order = Ordering(self._out)
         self._started = False
         self._finish: str | None = None
         self._stopped_by: Any = None
@@ -84,18 +86,19 @@ class MessageStream:
     def _choice(self, choice: ChunkChoice) -> None:
         if choice.index:  # one message has one choice
             return
-        out = self._out
+        order = self._order
         if not self._started:
             self._started = True
-            out.write(event("message_start", {"message": message(self.name, self._ask, [], (None, None), self._usage)}))
+            begun = message(self.name, self._ask, [], (None, None), self._usage)
+            self._out.write(event("message_start", {"message": begun}))
         said = choice.delta
         thought = said.reasoning_content or said.reasoning
         if thought and self._ask.thinking:
-            out.text("thinking", thought)
+            order.text("thinking", thought)
         if said.content:
-            out.text("text", said.content)
+            order.text("text", said.content)
         elif said.refusal:
-            out.text("text", said.refusal)
+            order.text("text", said.refusal)
         if said.tool_calls:
             self._calls(said.tool_calls)
         if choice.finish_reason is not None:
@@ -104,7 +107,7 @@ class MessageStream:
     def _calls(self, calls: list[Call]) -> None:
         for call in calls:
             function = call.function or _NO_FUNCTION
-            self._out.call(call.index, call.id, function.name, function.arguments or "")
+            self._order.call(call.index, call.id, function.name, function.arguments or "")
 
     def _finished(self, choice: ChunkChoice) -> None:
         if choice.finish_reason in BROKEN_OFF:
@@ -121,7 +124,7 @@ class MessageStream:
 
     def _conclude(self) -> None:
         self.state = "done"
-        self._out.close()
+        self._order.close()
         reason, sequence = stop_reason(self._finish, self._stopped_by, self._ask, tools=self._out.has_tools)
         delta = {"delta": {"stop_reason": reason, "stop_sequence": sequence}, "usage": usage_of(self._usage)}
         self._out.write(event("message_delta", delta) + event("message_stop", {}))

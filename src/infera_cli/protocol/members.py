@@ -56,3 +56,22 @@ def required_text(source: Object, name: str, where: str = "") -> str:
     if not text.strip():
         raise bad(where + name, "must not be blank.")
     return text
+
+
+def encode(value: Object) -> bytes:
+    """`value` as JSON. Raises RequestError."""
+    try:
+        return msgspec.json.encode(value)
+    except (RecursionError, UnicodeEncodeError):
+        raise RequestError("The body is nested too deeply, or holds half of a character.") from None
+
+
+class Dropped:
+    """Kinds of block and tool that engines are not told of, in order of appearance, each once."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, None] = {}
+
+    def note(self, kind: object) -> None:
+        """`kind` was left out."""
+        self.kinds[str(kind)[:64]] = None
