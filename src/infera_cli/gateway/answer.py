@@ -102,6 +102,14 @@ class Answer:
             self._pending = b""
             self._transport.write(out)
 
+    def chunk(self, framed: bytes, body: bytes) -> None:
+        """Pass on one chunk of a body that has begun to leave; `framed` is the same as it came."""
+        size = len(body)
+        self.chunks += 1
+        self.bytes_out += size
+        self._remember(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:], False)
+        self._transport.write(framed if self._chunked else body)
+
     def _remember(self, end: bytes, done: bool) -> None:
         if self._tail:
             self._tail.append(end)  # type: ignore[union-attr]

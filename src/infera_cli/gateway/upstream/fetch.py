@@ -46,6 +46,9 @@ class _Collector:
         elif done:
             self.reply.set_result(Reply(self._status, bytes(self._body)))
 
+    def on_chunk(self, _framed: bytes, body: bytes) -> None:
+        self.on_data([body], False)
+
     def on_whole(self, _head: AnswerHead, body: bytes) -> None:
         self.on_data([body], True)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import httptools
 
+from infera_cli.protocol.chunks import one_chunk
 from infera_cli.protocol.headers import AnswerHead, Headers
 from infera_cli.protocol.repeat import Repeat
 from infera_cli.routing.types import Worker, WorkerSpec
@@ -25,6 +26,9 @@ class Receiver(Protocol):
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought after (or with) the head: body pieces, and whether the answer ended with them."""
+
+    def on_chunk(self, framed: bytes, body: bytes) -> None:
+        """One whole chunk and nothing else, as it came and without its framing, instead of `on_data`."""
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A 200 that is all here, instead of `on_head` and `on_data`."""
@@ -46,7 +50,7 @@ class Connection(asyncio.Protocol):
     """One connection to one worker."""
 
     __slots__ = (
-        "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver",
+        "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver",
         "_status", "content_length", "framing", "idle_since", "pool", "reused", "started", "transport",
     )  # fmt: skip
 
@@ -60,6 +64,8 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._status = 0
         self._done = False
+        self._between_chunks = False  # the parser has read no part of a chunk since the last whole one
+        self._aligned = False         # and not of a size line either
         self._fresh_head = False
         self._keep_alive = False
         self._closed = False
@@ -74,7 +80,7 @@ class Connection(asyncio.Protocol):
         """Send a request whose answer goes to `receiver`."""
         self._receiver = receiver
         self.started = False
-        self._done = False
+        self._done = self._aligned = False
         if len(body) < _JOINED_BELOW:
             self.transport.write(head + body)
         else:
@@ -113,21 +119,33 @@ class Connection(asyncio.Protocol):
             if body is not None:
                 self._take_repeat(receiver, self.pool.repeat, body)
                 return
+        if self._aligned:
+            body = one_chunk(data)
+            if body is not None:  # the parser, standing between two chunks, need not see this one
+                receiver.on_chunk(data, body)
+                return
+        self._parse(receiver, data, first)
+
+    def _parse(self, receiver: Receiver, data: bytes, first: bool) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._nonsense(receiver, error)
             return
+        self._aligned = self._between_chunks and data.endswith(b"\r\n")
         if self._receiver is not receiver:  # the relay turned away inside on_head
             return
         if self._pieces or self._fresh_head or self._done:
             pieces, self._pieces = self._pieces, []
             self._fresh_head = False
             if self._done:
-                if first and self._status == 200 and self.framing == LENGTH and self._keep_alive and not self._head.streamed:
+                if first and self._status == 200 and self._may_come_again():
                     self.pool.remember(data[: len(data) - self.content_length], self._head)
                 self._finish()
             receiver.on_data(pieces, self._done)
+
+    def _may_come_again(self) -> bool:
+        return self.framing == LENGTH and self._keep_alive and not self._head.streamed
 
     def _take_repeat(self, receiver: Receiver, said: Said, body: bytes) -> None:
         """The whole answer in one read, with a head that was parsed before."""
@@ -191,6 +209,7 @@ class Connection(asyncio.Protocol):
             self.framing = EMPTY
         elif self._head.chunked:
             self.framing = CHUNKED
+            self._between_chunks = True
         else:
             self.framing = UNTIL_CLOSE if self.content_length < 0 else LENGTH
         if self._receiver is not None:
@@ -202,7 +221,14 @@ class Connection(asyncio.Protocol):
             raise ValueError("a body without a head")
         self._pieces.append(body)
 
+    def on_chunk_header(self) -> None:
+        self._between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self._between_chunks = True
+
     def on_message_complete(self) -> None:
+        self._between_chunks = False
         if self._status:  # an interim 1xx is a message of its own to the parser
             self._done = True
             self._keep_alive = self._parser.should_keep_alive()
