@@ -99,6 +99,7 @@ def test_sim_runs_beside_us() -> None:
     """With the interpreter that runs infera, whatever --engine-python says; its model is sim."""
     assert command("sim")[:3] == [sys.executable, "-m", "infera_cli.simengine"]
     assert dialect("sim").model([]) == "sim"
+    assert kv_config(command("sim"))["endpoint"] == "tcp://*:6000"
 
 
 def test_what_is_given_is_not_given_twice() -> None:

@@ -212,6 +212,7 @@ async def test_the_whole_command(etcd: Etcd, tmp_path: Path) -> None:
     try:
         await eventually(lambda: len(records(etcd)) == 1, within=20)
         [record] = records(etcd).values()
+        assert record["kv_events_endpoint"].startswith("tcp://127.0.0.1:")
         engines = psutil.Process(process.pid).children()
         assert [os.getpgid(engine.pid) for engine in engines] == [engine.pid for engine in engines]
         assert (await generate(record["url"], 3)).status_code == 200

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from infera_cli.launch.dialects.base import Dialect
+from infera_cli.launch.dialects.vllm import Vllm
 
 
-class Sim(Dialect):
+class Sim(Vllm):
     """`python -m infera_cli.simengine`, with the interpreter that runs infera."""
 
     name = "sim"
     bind_host = "127.0.0.1"
+    dp_size_flags = ()
+    dp_rank_flags = ()
 
     def program(self, python: str) -> list[str]:
         """See Dialect."""
