@@ -19,12 +19,12 @@ from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
 from infera_cli.gateway.overdue import overdue
 from infera_cli.gateway.plan import Plan
-from infera_cli.gateway.refusals import Refusal, refusal
+from infera_cli.gateway.refusals import Refusal, error_event, refusal
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED
 from infera_cli.gateway.translation.relay import TranslatedRelay
 from infera_cli.gateway.upstream.http import Client
-from infera_cli.protocol import anthropic, openai, sse
+from infera_cli.protocol import sse
 from infera_cli.routing.types import Worker
 
 if TYPE_CHECKING:
@@ -126,9 +126,7 @@ class Gate:
 
     def error_event(self, target: bytes, error: InferaError) -> bytes:
         """The same inside a stream."""
-        if target.startswith(b"/v1/messages"):
-            return anthropic.error_event(error.message, status=error.status)
-        return openai.error_event(error.message, type=error.type)
+        return error_event(target.partition(b"?")[0].decode("latin-1"), error)
 
     def ending(self, target: bytes, answer: Answer, last: list[bytes]) -> str:
         """How a stream went whose worker closed it properly: done, aborted or cut."""

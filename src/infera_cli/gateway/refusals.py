@@ -48,6 +48,15 @@ def openai_body(error: InferaError) -> bytes:
     return openai.error_body(error.message, type=error.type, param=error.param, code=code)
 
 
+def error_event(path: str, error: InferaError) -> bytes:
+    """The same inside a stream that is under way."""
+    if speaks_anthropic(path):
+        return anthropic.error_event(error.message, status=failure_of(error).anthropic_status)
+    if path == "/v1/responses":
+        return openai.responses_error_event(error.message, code=error.type)
+    return openai.error_event(error.message, type=error.type)
+
+
 def refusal_fields(error: InferaError, dice: float) -> list[tuple[str, str]]:
     """Whether and when to ask again, and how to show a key."""
     fields = [("x-should-retry", "true" if failure_of(error).again else "false")]

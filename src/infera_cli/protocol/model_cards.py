@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+_LATEST = 1 << 37
+"""Seconds since 1970 that a calendar still has a year for."""
 
 
 def parse_cards(body: bytes) -> list[dict[str, Any]] | None:
@@ -25,3 +29,14 @@ def parse_cards(body: bytes) -> list[dict[str, Any]] | None:
         if isinstance(card, dict) and isinstance(card.get("id"), str) and card["id"]:
             cards.setdefault(card["id"], card)
     return list(cards.values()) or None
+
+
+def model_info(card: dict[str, Any]) -> dict[str, Any]:
+    """The card in the shape of Anthropic's API."""
+    created = card.get("created")
+    known = type(created) is int and 0 <= created < _LATEST
+    made = datetime.fromtimestamp(created if known else 0, UTC)
+    return {
+        "type": "model", "id": card["id"], "display_name": card["id"], "lifecycle": "active",
+        "created_at": made.isoformat().replace("+00:00", "Z"), "max_input_tokens": card.get("max_model_len"),
+    }  # fmt: skip

@@ -24,6 +24,12 @@ def error_event(message: str, *, type: str) -> bytes:  # noqa: A002
     return b"data: " + error_body(message, type=type) + b"\n\n"
 
 
+def responses_error_event(message: str, *, code: str) -> bytes:
+    """An error inside a stream of the Responses API."""
+    told = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
+    return b"event: error\ndata: " + msgspec.json.encode(told) + b"\n\n"
+
+
 
 class _Members(msgspec.Struct):
     model: object = None

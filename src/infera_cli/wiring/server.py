@@ -190,6 +190,7 @@ class Server:
             source_kind="discovery" if self.discovery else "files",
             records=self.discovery.records if self.discovery else {},
             body_limit=self.settings.max_body_size,
+            aliases=self.aliases,
             supervisor=self.launching,
             capacity=self.launching.capacity if self.launching else Capacity,
         )

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from infera_cli.gateway.access import Access, RawHeaders
 from infera_cli.gateway.ports import Fleet
+from infera_cli.gateway.translation.aliases import Aliases
 from infera_cli.protocol.worker_record import WorkerRecord
 from infera_cli.routing.types import Candidate
 
@@ -112,4 +113,5 @@ class ControlParts:
     records: Mapping[str, WorkerRecord] = field(default_factory=dict)
     cached_blocks: Callable[[str, int | None], int] | None = None
     clock: Callable[[], float] = monotonic
+    aliases: Aliases = field(default_factory=Aliases)
     body_limit: int = 64 << 20
