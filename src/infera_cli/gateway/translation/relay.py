@@ -73,16 +73,15 @@ class AliasedRelay(Relay):
 class TranslatedRelay(AliasedRelay):
     """A relay that speaks to the engine in another API, unless the engine speaks the client's."""
 
-    __slots__ = ("asked_worker", "held", "kept", "translation")
+    __slots__ = ("asked_worker", "held", "kept", "spoken", "translation")
     dialect: ClassVar[Dialect]
-    answer: TranslatedAnswer
 
     def __init__(
         self, gate: Gate, client: ClientConnection, target: bytes, head: RequestHead, length: int,
         http11: bool, keep_alive: bool,
     ) -> None:  # fmt: skip
         super().__init__(gate, client, target, head, length, http11, keep_alive)
-        self.answer = TranslatedAnswer(self.answer)
+        self.answer = self.spoken = TranslatedAnswer(self.answer)
         self.translation: Translation | None = None
         self.asked_worker: Worker | None = None
         self.held: tuple[Connection, int, AnswerHead] | None = None
@@ -97,7 +96,7 @@ class TranslatedRelay(AliasedRelay):
             self.connection = connection
             self.connecting = asyncio.get_running_loop().create_task(self._ask_first(worker, connection))
         elif speaks:
-            self.answer.translate(None)
+            self.spoken.translate(None)
             super()._send(connection, now)
         else:
             self._send_translated(connection, now)
@@ -117,9 +116,9 @@ class TranslatedRelay(AliasedRelay):
         except RequestError as error:
             connection.abandon()
             self._score(Score.NEUTRAL)
-            self._give_up(error, "rejected")
+            self.give_up(error, "rejected")
             return
-        self.answer.translate(translation)
+        self.spoken.translate(translation)
         self.journey.move("sent")
         self.connection = connection
         self.sent = now
@@ -151,7 +150,7 @@ class TranslatedRelay(AliasedRelay):
     # ── from the engine ──────────────────────────────────────────────────────────────────────────────
     def on_head(self, connection: Connection, status: int, head: AnswerHead) -> None:
         """Hold back a success: nothing of it is known to be good before its first byte."""
-        if self.answer.is_plain or status >= 400:
+        if self.spoken.is_plain or status >= 400:
             super().on_head(connection, status, head)
         elif status == 200 and head.streamed == self._translated().stream and not head.encoded:
             self.held = connection, status, head
@@ -182,7 +181,7 @@ class TranslatedRelay(AliasedRelay):
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A whole answer, translated."""
-        if not self.answer.is_plain:
+        if not self.spoken.is_plain:
             if head.streamed or head.encoded or self._translated().stream:
                 self._bad_answer("another kind of answer than was asked for")
                 return
@@ -210,10 +209,10 @@ class TranslatedRelay(AliasedRelay):
         self.kept = []
 
     def _finish(self, pieces: list[bytes]) -> None:
-        if self.answer.is_plain:
+        if self.spoken.is_plain:
             super()._finish(pieces)
             return
-        state = self.answer.finish(pieces)
+        state = self.spoken.finish(pieces)
         if state == "cut":
             self._break_off("The worker ended the stream before the answer was complete.")
             return
@@ -227,8 +226,8 @@ class TranslatedRelay(AliasedRelay):
         quiet_since = max(self.moved, self.commented, self.sent)
         if not self.sent or now - quiet_since < every or self.journey.ended:
             return
-        if not self.answer.is_plain and self._translated().stream and not self.answer.holds_refusal:
-            self.answer.ping(self.dialect.ping, self._ids())
+        if not self.spoken.is_plain and self._translated().stream and not self.spoken.holds_refusal:
+            self.spoken.ping(self.dialect.ping, self.ids())
             self.commented = now
 
 
@@ -265,6 +264,6 @@ class CountRelay(TranslatedRelay):
         count = counter(self.ask.model, self._translated().body)
         if count is None:
             return False
-        self.answer.own(count_body(count), self._ids())
+        self.spoken.own(count_body(count), self.ids())
         self._end("refused", "ok")
         return True
