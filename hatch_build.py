@@ -57,6 +57,7 @@ mypy_path = {src}
 namespace_packages = true
 explicit_package_bases = true
 ignore_missing_imports = true
+cache_dir = {folder}/mypy
 """
 
 
@@ -91,7 +92,7 @@ def compiled(root: Path, folder: Path) -> dict[str, str]:
     from setuptools import Distribution
 
     source = root / "src"
-    (folder / "mypy.ini").write_text(_MYPY.format(src=source))
+    (folder / "mypy.ini").write_text(_MYPY.format(src=source, folder=folder))
     before = Path.cwd(), list(sys.argv)
     os.chdir(source)
     try:

@@ -48,7 +48,7 @@ class ClientConnection(HttpToolsProtocol):
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
         "between", "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
-        "idle_since", "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "repeat", "server_state",
+        "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat", "server_state",
         "serving", "transport", "unlike", "url",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class ClientConnection(HttpToolsProtocol):
         self.serving: Any = None  # the one that is being answered; pipelined ones wait behind it
         self.head = RequestHead([])
         self.length: bytes | None = None
+        self.peer = ""
         self.in_head = False
         self.between = True  # no part of a message was read since the last whole one
         self.messages = 0    # begun in this read
@@ -75,6 +76,7 @@ class ClientConnection(HttpToolsProtocol):
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
+        self.peer = self.client[0] if self.client else ""  # address of the client
         self.idle_since = self.gate.clock()
         self.gate.connections.add(self)
 
@@ -266,11 +268,6 @@ class ClientConnection(HttpToolsProtocol):
             self._linger()
 
     # ── endings ──────────────────────────────────────────────────────────────────────────────────────
-    @property
-    def peer(self) -> str:
-        """Address of the client."""
-        return self.client[0] if self.client else ""
-
     def sweep(self, now: float) -> None:
         """Close the connection if it is idle, half-said or lingering for too long."""
         times = self.gate.options.timeouts
