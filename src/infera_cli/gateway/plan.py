@@ -31,10 +31,13 @@ class Plan(Protocol):
 class Trip(Protocol):
     """One request's companion."""
 
-    stays: bool
-    """It must not be sent to another worker."""
-    limit: float | None
-    """Seconds that `overdue` knows of; None: the limits of everybody hold."""
+    @property
+    def stays(self) -> bool:
+        """It must not be sent to another worker."""
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds that `overdue` knows of; None: the limits of everybody hold."""
 
     def route(self, now: float) -> None:
         """Find a worker for `relay.ask`: set `relay.lease` and call `relay.placed`, now or later. Raises as

@@ -213,16 +213,23 @@ class Relay:
         self.gate.bus.emit(WorkerFault(worker.id, reason, self.id, detail))
         if reason != "connect":
             if self.retries >= self.gate.options.max_retries:
-                self._give_up(unreachable(worker, reason))
+                self.give_up(unreachable(worker, reason))
                 return
             self.retries += 1
         self.ask = self.ask.after(worker)
         try:
             self.attempt(self.gate.clock())
         except (NoRoutableWorker, ModelNotFound):
-            self._give_up(unreachable(worker, reason))
+            self.give_up(unreachable(worker, reason))
 
-    def _can_go_elsewhere(self, worker: Worker) -> bool:
+    def turn_away(self, reason: str, score: Score = Score.FAULT) -> None:
+        """Nothing of what this worker says is passed on; somebody else may do better."""
+        assert self.lease is not None
+        self._drop_connection()
+        self._failed(self.lease.worker, score, reason, "")
+
+    def can_go_elsewhere(self, worker: Worker) -> bool:
+        """Whether it may be sent again, and there is somebody to send it to."""
         if self.retries >= self.gate.options.max_retries or (self.trip is not None and self.trip.stays):
             return False
         return self.gate.dispatcher.can_route(self.ask.after(worker))
@@ -232,10 +239,8 @@ class Relay:
         """The worker's status and headers."""
         assert self.lease is not None
         worker = self.lease.worker
-        if status in _MAY_GO_ELSEWHERE and self._can_go_elsewhere(worker):
-            self._drop_connection()
-            score = Score.NEUTRAL if status == 429 else Score.FAULT
-            self._failed(worker, score, f"status_{status}", "")
+        if status in _MAY_GO_ELSEWHERE and self.can_go_elsewhere(worker):
+            self.turn_away(f"status_{status}", Score.NEUTRAL if status == 429 else Score.FAULT)
             return
         if status >= 500 and status not in {501, 505}:
             self._score(Score.FAULT)
@@ -328,7 +333,7 @@ class Relay:
             self.answer.break_off(self.gate.error_event(self.target, error))
             self._end("failed", "timeout", error.message)
         else:
-            self._give_up(error, "timeout")
+            self.give_up(error, "timeout")
 
     def worker_left(self, worker: Worker) -> None:
         """The worker is gone from the fleet: what it has not begun to answer moves on (R110)."""
@@ -345,14 +350,14 @@ class Relay:
         self._say_no(error)
         self._end("refused", "rejected", error.message)
 
-    def _give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
+    def give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
         if self.trip is None or not self.trip.gave_up(error, outcome):
             self._say_no(error)
         self._end("failed", outcome, error.message)
 
     def _say_no(self, error: InferaError) -> None:
         said = self.gate.refusal(self.target, error)
-        self.answer.refuse(said.status, said.body, self._ids() + said.lines)
+        self.answer.refuse(said.status, said.body, self.ids() + said.lines)
 
     def _score(self, score: Score, now: float | None = None) -> None:
         if self.lease is not None and not self.scored:
@@ -398,7 +403,7 @@ class Relay:
             now - self.picked,
         )  # fmt: skip
 
-    def _ids(self) -> bytes:
+    def ids(self) -> bytes:
         return marks.ids(self.id, self._session())
 
     def _session(self) -> str:

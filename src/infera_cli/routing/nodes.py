@@ -25,6 +25,8 @@ FAILURE_WINDOW = 60.0
 FAILURE_SHARE = 0.2
 FAILURE_FEWEST = 5
 STALE_METRICS = 30.0
+SUSPECT_ABOVE = 0.95
+SUSPECT_SECONDS = 10.0
 
 Role = Literal["prefill", "decode", "both"]
 
@@ -55,20 +57,8 @@ class Node:
     """One node, live. Reading changes nothing but what time alone changes."""
 
     __slots__ = (
-        "_base",
-        "_cool_until",
-        "_cut",
-        "_cut_at",
-        "_failures",
-        "_last_oom",
-        "_outcomes",
-        "measured",
-        "oom_events",
-        "over",
-        "prefix_window",
-        "profile",
-        "tokens",
-        "worker",
+        "_base", "_cool_until", "_cut", "_cut_at", "_failures", "_last_oom", "_outcomes", "measured", "oom_events",
+        "over", "prefix_window", "profile", "suspected_at", "tokens", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: Worker, profile: NodeProfile) -> None:
@@ -82,6 +72,8 @@ class Node:
         self.oom_events = 0
         """Recovered ones."""
         self.prefix_window = Window()
+        self.suspected_at = -inf
+        """When an answer last looked like the end of an engine that ran out of memory."""
         self._outcomes: deque[tuple[float, bool]] = deque()
         self._failures = 0
         self._cool_until = self._last_oom = -inf
@@ -153,6 +145,12 @@ class Node:
         over = measured.kv_used is not None and measured.kv_used > threshold
         self.over = self.over + 1 if over else 0
         return over
+
+    def suspect(self, now: float) -> None:
+        """A bare 500 while the cache was all but full: should a probe fail soon, the log may say why."""
+        used = self.kv_used(now)
+        if used is not None and used >= SUSPECT_ABOVE:
+            self.suspected_at = now
 
     def out_of_memory(self, open_requests: int, now: float) -> float | None:
         """It ran out of memory with so many requests open: degraded for 30 s, its cap halved.
