@@ -48,8 +48,8 @@ class ClientConnection(HttpToolsProtocol):
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
         "between", "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
-        "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat", "server_state",
-        "serving", "transport", "unlike", "url",
+        "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat",
+        "server_state", "serving", "transport", "unlike", "url",
     )  # fmt: skip
 
     def __init__(
@@ -98,12 +98,15 @@ class ClientConnection(HttpToolsProtocol):
         if self.discarding_since is not None:
             return
         if self.between:
-            if self.repeat is not None:
-                body = self.repeat.heads.body_of(data)
-                if body is not None:
-                    self._take_repeat(self.repeat, body)
-                    return
+            said = self.repeat
+            body = said.heads.body_of(data) if said is not None else None
+            if said is not None and body is not None:
+                self._take_repeat(said, body)
+                return
             self.messages = 0
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         self.read_bytes = len(data)
         try:
             self.parser.feed_data(data)

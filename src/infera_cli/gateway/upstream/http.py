@@ -50,8 +50,9 @@ class Connection(asyncio.Protocol):
     """One connection to one worker."""
 
     __slots__ = (
-        "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive", "_parser", "_pieces", "_receiver",
-        "_status", "content_length", "framing", "idle_since", "pool", "reused", "started", "transport",
+        "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive",
+        "_parser", "_pieces", "_receiver", "_status", "content_length", "framing", "idle_since", "pool", "reused",
+        "started", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
