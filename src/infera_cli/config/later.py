@@ -5,14 +5,14 @@ from __future__ import annotations
 from infera_cli.errors import UsageError
 
 LATER: tuple[str, ...] = (
-    "config", "k8s-label-selector", "k8s-namespace",
+    "k8s-label-selector", "k8s-namespace",
     "router-backend",
     "nats-server", "nats-req-idle-timeout", "nats-req-max-duration", "nats-req-max-pending",
-    "kvd-socket-path", "enable-profiling", "enable-scaling-api", "migration-limit",
-    "inject-retention", "queue-limit",
+    "enable-scaling-api", "migration-limit",
+    "inject-retention",
 )
 
-SWITCHES = frozenset({"enable-profiling", "enable-scaling-api", "inject-retention"})
+SWITCHES = frozenset({"enable-scaling-api", "inject-retention"})
 """Those of `LATER` that take no value."""
 
 

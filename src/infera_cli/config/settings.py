@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infera_cli.config import discovery, kv
+from infera_cli.config import discovery, kv, scheduling
 from infera_cli.config.catalogue import setting
 from infera_cli.config.kinds import Choice, Integer, Many, Seconds, Size, Switch, Text
 from infera_cli.config.launch_settings import LaunchSettings
@@ -20,10 +20,6 @@ _CLIENTS = "What clients may ask for"
 _HEALTH, _TIME, _LIMITS = "Health and retries", "Time limits", "Size limits"
 _ACCESS, _LAUNCH, _LOGS, _SERVER = "Who may", "Launched replicas", "Logs", "Server"
 
-LATER_POLICIES = ("prefix-aware", "adaptive", "cost")
-"""Policies that the documents name and this version does not have (rulings 22)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """What `infera serve` runs with. Times are seconds, sizes bytes; 0 is "no limit" where it says so."""
@@ -31,6 +27,7 @@ class ServeSettings:
     replicas: str | None = setting(
         None, Text("FILE"), _FLEET,
         "JSON file that lists the replicas; SIGHUP reads it again.")
+    config: str | None = scheduling.config()
     worker: tuple[str, ...] = setting(
         (), Many(Text("URL")), _FLEET,
         "Base URL of a running engine; repeat for more.")
@@ -76,7 +73,7 @@ class ServeSettings:
         "How long open requests may go on after SIGTERM.")
 
     router_policy: str = setting(
-        "session", Choice(policy_names, later=LATER_POLICIES), _ROUTING,
+        "session", Choice(policy_names), _ROUTING,
         "How a worker is chosen.")
     router_mode: str = setting(
         "auto", Choice(("auto", "direct")), _ROUTING,
@@ -95,12 +92,24 @@ class ServeSettings:
     kv_index_max_bytes: int = kv.kv_index_max_bytes()
     session_affinity: bool = kv.session_affinity()
 
+    queue_limit: int = scheduling.queue_limit()
+    max_kv_usage: float = scheduling.max_kv_usage()
+    stall_timeout: float = scheduling.stall_timeout()
+    prefix_ignore: tuple[str, ...] = scheduling.prefix_ignore()
+
     anthropic: str = setting(
         "auto", Choice(("auto", "translate", "passthrough")), _CLIENTS,
         "Anthropic requests: passed on to engines that speak the API themselves (auto), to all, or to none.")
     model_alias: tuple[str, ...] = setting(
         (), Many(Text("NAME=MODEL")), _CLIENTS,
         "Serve MODEL also as NAME, which may be a pattern such as claude-*; repeat for more.")
+
+    enable_profiling: bool = setting(
+        False, Switch(), _CLIENTS,
+        "Let admins start and stop the workers' profilers.")
+    kvd_socket_path: str | None = setting(
+        None, Text("PATH"), _CLIENTS,
+        "Unix socket of the cache daemon that prewarm hints go to.")
 
     health_interval: float = setting(
         5.0, Seconds(), _HEALTH,

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from infera_cli.gateway.endpoints import admin, answers, cache, docs, health, metrics, models, replicas, workers
+from infera_cli.gateway.endpoints import (
+    admin,
+    answers,
+    cache,
+    docs,
+    health,
+    metrics,
+    models,
+    prewarm,
+    profile,
+    replicas,
+    workers,
+)
 from infera_cli.gateway.endpoints.parts import ControlParts
 
 __all__ = ["ControlParts", "build_app"]
@@ -24,7 +36,7 @@ def build_app(parts: ControlParts) -> FastAPI:
         redirect_slashes=False,
     )
     answers.install(app)
-    for family in (health, models, workers, replicas, admin, cache, metrics):
+    for family in (health, models, workers, replicas, admin, profile, cache, prewarm, metrics):
         app.include_router(family.routes(parts))
     docs.install(app)
     return app

@@ -34,8 +34,8 @@ def parse_cards(body: bytes) -> list[dict[str, Any]] | None:
 def model_info(card: dict[str, Any]) -> dict[str, Any]:
     """The card in the shape of Anthropic's API."""
     created = card.get("created")
-    known = type(created) is int and 0 <= created < _LATEST
-    made = datetime.fromtimestamp(created if known else 0, UTC)
+    known = created if type(created) is int and 0 <= created < _LATEST else 0
+    made = datetime.fromtimestamp(known, UTC)
     return {
         "type": "model", "id": card["id"], "display_name": card["id"], "lifecycle": "active",
         "created_at": made.isoformat().replace("+00:00", "Z"), "max_input_tokens": card.get("max_model_len"),

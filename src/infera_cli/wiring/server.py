@@ -32,6 +32,7 @@ from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
+from infera_cli.gateway.prewarm import CacheDaemon
 from infera_cli.gateway.source_board import SourceBoard
 from infera_cli.gateway.upstream.dial import Dialer
 from infera_cli.gateway.upstream.fetch import Fetcher
@@ -191,6 +192,8 @@ class Server:
             records=self.discovery.records if self.discovery else {},
             body_limit=self.settings.max_body_size,
             aliases=self.aliases,
+            profile=self.fetch if self.settings.enable_profiling else None,
+            prewarm=CacheDaemon(self.settings.kvd_socket_path) if self.settings.kvd_socket_path else None,
             supervisor=self.launching,
             capacity=self.launching.capacity if self.launching else Capacity,
         )

@@ -24,6 +24,7 @@ class FakeMember:
     worker: Worker
     ready: bool = True
     draining: bool = False
+    stalled: bool = False
     owned: bool = False
     outstanding: int = 0
     routed: int = 0

@@ -9,11 +9,12 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
-from infera_cli.errors import BodyTooLarge, NotFound, RequestError
+from infera_cli.errors import NotFound, RequestError
 from infera_cli.gateway.access import RawHeaders
 from infera_cli.gateway.endpoints.answers import clip
 from infera_cli.gateway.endpoints.guards import admin_guard
 from infera_cli.gateway.endpoints.parts import ControlParts, Explanation
+from infera_cli.gateway.endpoints.reading import read_body
 from infera_cli.gateway.endpoints.workers import status_of
 from infera_cli.gateway.ports import Member
 from infera_cli.gateway.relayed import is_relayed
@@ -89,21 +90,10 @@ def _explain_route(router: APIRouter, parts: ControlParts) -> None:
     )
     async def explain(request: Request) -> JSONResponse:
         """Decide for a request and say why: every candidate with its score or fault. Nothing is sent."""
-        ask = _decode_ask(await _read(request, parts.body_limit))
+        ask = _decode_ask(await read_body(request, parts.body_limit))
         if not is_relayed(ask.path):
             raise RequestError(f"{clip(ask.path)} is not relayed, so nobody is picked for it.", param="path")
         return JSONResponse(_explanation(parts.explain(ask.path, _raw_headers(ask), _raw_body(ask))))
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > limit:
-            raise BodyTooLarge(f"The body is larger than {limit} bytes.")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _decode_ask(body: bytes) -> ExplainAsk:

@@ -11,7 +11,7 @@ from infera_cli.gateway.access import Access, RawHeaders
 from infera_cli.gateway.ports import Fleet
 from infera_cli.gateway.translation.aliases import Aliases
 from infera_cli.protocol.worker_record import WorkerRecord
-from infera_cli.routing.types import Candidate
+from infera_cli.routing.types import Candidate, WorkerSpec
 
 SourceKind = Literal["files", "discovery"]
 """files: replica files, `--worker`, `--sim`, `--config`; discovery: workers register (rulings 3)."""
@@ -53,6 +53,27 @@ class Explain(Protocol):
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """`headers` have lower-case names; `body` is as a client would send it."""
+
+
+class Reply(Protocol):
+    """A worker's answer."""
+
+    status: int
+    body: bytes
+
+
+class Post(Protocol):
+    """POSTs to workers, with each worker's own key."""
+
+    async def __call__(self, spec: WorkerSpec, path: str, *, timeout: float, body: bytes) -> Reply:  # noqa: ASYNC109
+        """Raises OSError, TimeoutError."""
+
+
+class Prewarm(Protocol):
+    """Hands hints to the cache daemon."""
+
+    async def __call__(self, keys: Sequence[bytes], model: str, compat_key: str, deadline_ms: int) -> None:
+        """Raises NoRoutableWorker when the daemon cannot be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,4 +135,6 @@ class ControlParts:
     cached_blocks: Callable[[str, int | None], int] | None = None
     clock: Callable[[], float] = monotonic
     aliases: Aliases = field(default_factory=Aliases)
+    profile: Post | None = None
+    prewarm: Prewarm | None = None
     body_limit: int = 64 << 20

@@ -58,27 +58,35 @@ class _Collector:
 
 
 class Fetcher:
-    """GETs from workers, with each worker's own key."""
+    """Small requests to workers, with each worker's own key."""
 
     def __init__(self, client: Client, dialer: Dialer) -> None:
         self._client = client
         self._dialer = dialer
 
-    async def __call__(self, spec: WorkerSpec, path: str, *, timeout: float) -> Reply:  # noqa: ASYNC109 - the prober's interface
-        """GET `path` below the worker's base URL. Raises OSError, TimeoutError; redirects are not followed."""
+    async def __call__(
+        self, spec: WorkerSpec, path: str, *, timeout: float, body: bytes | None = None,  # noqa: ASYNC109 - the prober's
+    ) -> Reply:  # fmt: skip
+        """GET `path` below the worker's base URL, or POST it the JSON `body`.
+
+        Raises OSError, TimeoutError; redirects are not followed.
+        """
         async with asyncio.timeout(timeout):
             connection = await self._dialer.connect(Pool(spec, self._client))
             collector = _Collector()
             try:
-                connection.send(collector, _request(spec, path), b"")
+                connection.send(collector, _request(spec, path, body), body or b"")
                 return await collector.reply
             finally:
                 connection.abandon()
 
 
-def _request(spec: WorkerSpec, path: str) -> bytes:
+def _request(spec: WorkerSpec, path: str, body: bytes | None) -> bytes:
     key = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
+    method = "GET" if body is None else "POST"
+    if body is not None:
+        key += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
     return (
-        f"GET {spec.path_prefix}{path} HTTP/1.1\r\nhost: {spec.authority}\r\naccept: */*\r\n"
+        f"{method} {spec.path_prefix}{path} HTTP/1.1\r\nhost: {spec.authority}\r\naccept: */*\r\n"
         f"user-agent: infera\r\n{key}connection: close\r\n\r\n"
     ).encode()
