@@ -19,6 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/infera
 BIN := .venv/bin
+BASE := .venv/.base
 READY := .venv/.ready
 
 VLLM_VERSION := 0.32.0
@@ -37,7 +38,7 @@ SOURCES := $(shell git ls-files src hatch_build.py pyproject.toml)
 help:  ## show this list
 	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
 
-demo: $(READY)  ## simulated engines and the router on this machine, with conversations going through
+demo: $(BASE)  ## simulated engines and the router on this machine, with conversations going through
 	@$(BIN)/infera demo $(DEMO_ARGS)
 
 test: $(READY)  ## every test that needs no GPU
@@ -70,11 +71,16 @@ clean:  ## remove what was built in this clone (environments outside it stay)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ── environments ─────────────────────────────────────────────────────────────────────────────────────
-$(READY): pyproject.toml
+$(BASE): pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found; name one with PYTHON=/path/to/python3." >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "$(PYTHON) cannot make a virtual environment (on Debian: apt install python3-venv)." >&2; exit 1; }
-	@echo "Setting up .venv (a minute or two, this once) …"
+	@echo "Setting up .venv (half a minute, this once) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(READY): $(BASE)
+	@echo "Adding what the tests need (a minute or two, this once) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
