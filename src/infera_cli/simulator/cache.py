@@ -97,25 +97,30 @@ class BlockCache:
 
         Raises ValueError, changing nothing, when fewer are free.
         """
-        if count > self.free:
-            raise ValueError(f"{count} blocks wanted, {self.free} free")
         blank, refs = self._blank, self._refs
-        taken: list[int] = []
-        for _ in range(count):
-            block = blank.pop() if blank else self._evict()
+        short = count - len(blank)
+        if short <= 0:
+            taken = blank[-count:] if count else []
+            del blank[len(blank) - count :]
+            taken.reverse()
+        else:
+            if short > len(self._cached):
+                raise ValueError(f"{count} blocks wanted, {self.free} free")
+            taken = blank[::-1]
+            blank.clear()
+            taken += self._evict(short)
+        for block in taken:
             refs[block] = 1
-            taken.append(block)
         return taken
 
     def name(self, blocks: Sequence[int], chain: Sequence[int], start: int, owner: str = "") -> None:
         """`blocks`, all used and unnamed, now hold the full blocks `chain[start:start + len(blocks)]`."""
         names = chain[start : start + len(blocks)]
+        mine, by_name = self._names, self._by_name
         for block, name in zip(blocks, names, strict=True):
-            self._names[block] = name
-            if name in self._by_name:
+            mine[block] = name
+            if by_name.setdefault(name, block) != block:
                 self._copies.setdefault(name, []).append(block)
-            else:
-                self._by_name[name] = block
         if self._record and names:
             self._events.append(Stored(tuple(names), chain[start - 1] if start else None, owner, start))
 
@@ -136,8 +141,7 @@ class BlockCache:
         """Forget all content; refused (False) while blocks are used."""
         if self.used:
             return False
-        while self._cached:
-            self._blank.append(self._evict())
+        self._blank += self._evict(len(self._cached))
         return True
 
     def events(self) -> list[CacheEvent]:
@@ -145,23 +149,30 @@ class BlockCache:
         events, self._events = self._events, []
         return events
 
-    def _evict(self) -> int:
-        block, _ = self._cached.popitem(last=False)
-        name = self._names[block]
-        self._names[block] = None
-        if name is not None:
-            self._forget(block, name)
-        return block
+    def _evict(self, count: int) -> list[int]:
+        """Forget the `count` blocks that are cached for longest. Every cached block has a name."""
+        oldest, names, by_name, copies = self._cached.popitem, self._names, self._by_name, self._copies
+        evicted: list[int] = []
+        for _ in range(count):
+            block, _none = oldest(last=False)
+            name = names[block]
+            names[block] = None
+            if name in copies:
+                self._forget(block, name)
+            else:
+                del by_name[name]  # type: ignore[arg-type]  # a cached block has a name
+            evicted.append(block)
+            if self._record:
+                self._events.append(Removed(name))  # type: ignore[arg-type]
+        return evicted
 
-    def _forget(self, block: int, name: int) -> None:
-        copies = self._copies.get(name)
-        if copies is None:
-            del self._by_name[name]
-        elif self._by_name[name] == block:
+    def _forget(self, block: int, name: int | None) -> None:
+        """One of several copies of a name is gone."""
+        assert name is not None  # noqa: S101 - a cached block has a name
+        copies = self._copies[name]
+        if self._by_name[name] == block:
             self._by_name[name] = copies.pop()
         else:
             copies.remove(block)
-        if copies is not None and not copies:
+        if not copies:
             del self._copies[name]
-        if self._record:
-            self._events.append(Removed(name))
