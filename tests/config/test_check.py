@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infera_cli.config.check import check_file
-from infera_cli.errors import ConfigError, UsageError
+from infera_cli.errors import ConfigError
 
 REPLICAS = {"replicas": [{"host": "127.0.0.1", "port": 8001}, {"host": "127.0.0.1", "port": 8002}]}
 
@@ -37,8 +37,11 @@ def test_the_content_decides_when_the_name_does_not(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_file_is_recognised(tmp_path: Path) -> None:
-    """YAML belongs to a later version: exit status 2 in words."""
-    with pytest.raises(UsageError, match=r"is a scheduler file \(YAML\), which is not in this version"):
+    """YAML is checked as a scheduler file, by its name or by how it begins."""
+    node = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m, n]}"
+    for name in ("s.yaml", "s"):
+        assert check_file(write(tmp_path / name, f"nodes:\n- {node}\n")) == "scheduler file, 1 node, 2 models, lru"
+    with pytest.raises(ConfigError, match=r"s.yaml: nodes must be a list with at least one node"):
         check_file(write(tmp_path / "s.yaml", "nodes: []\n"))
 
 

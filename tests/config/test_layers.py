@@ -134,10 +134,9 @@ def test_b29_an_empty_admin_token_is_refused() -> None:
 
 
 def test_documented_values_of_later_versions_are_usage() -> None:
-    """`--router-policy kv-aware` is exit status 2 and says so."""
-    said = refusal(UsageError, {"router_policy": "kv-aware"})
-    assert said.startswith("--router-policy: 'kv-aware' is not in this version; choose one of session, ")
-    assert "'direct' is not in this version" in refusal(UsageError, {}, {"INFERA_ROUTER_MODE": "direct"})
+    """`--request-transport nats` is exit status 2 and says so."""
+    said = refusal(UsageError, {"request_transport": "nats"})
+    assert said.startswith("--request-transport: 'nats' is not in this version; choose one of http")
 
 
 def test_secrets_are_never_repeated() -> None:

@@ -22,7 +22,7 @@ def test_without_any_source_the_choices_are_named() -> None:
     with pytest.raises(UsageError) as fault:
         load_serve({}, {})
     assert fault.value.message == (
-        "nobody to route to: name the workers with --replicas FILE or --worker URL, "
+        "nobody to route to: name the workers with --replicas FILE, --config FILE or --worker URL, "
         "find them with --etcd-endpoint HOST:PORT, "
         "start simulated ones with --sim N, or try `infera demo`")
 

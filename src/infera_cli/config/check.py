@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from infera_cli.config.files import parse_settings
 from infera_cli.config.layers import check_table
-from infera_cli.errors import ConfigError, UsageError
+from infera_cli.errors import ConfigError
+
+_YAML = re.compile(rb"^(scheduler|nodes|kv_cache|batching):", re.MULTILINE)
+"""How a scheduler file without a telling name begins a block."""
 
 
 def check_file(path: Path) -> str:
     """What is in a good file, in a few words.
 
-    Raises ConfigError (it cannot be used), UsageError (a kind of file for later versions).
+    Raises ConfigError: it cannot be used.
     """
     try:
         content = path.read_bytes()
@@ -20,15 +24,27 @@ def check_file(path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {fault.strerror}") from None
     kind = _kind(path, content)
     if kind == "yaml":
-        raise UsageError(f"{path} is a scheduler file (YAML), which is not in this version; "
-                         "this one checks replica files (JSON) and settings files (TOML)")
+        return _scheduler(path, content)
     return _replicas(path, content) if kind == "json" else _settings(path, content)
 
 
 def _kind(path: Path, content: bytes) -> str:
     suffixes = {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
     by_name = suffixes.get(path.suffix.lower())
-    return by_name or ("json" if content.lstrip().startswith((b"{", b"\xef\xbb\xbf{")) else "toml")
+    if by_name is not None:
+        return by_name
+    if content.lstrip().startswith((b"{", b"\xef\xbb\xbf{")):
+        return "json"
+    return "yaml" if _YAML.search(content) else "toml"
+
+
+def _scheduler(path: Path, content: bytes) -> str:
+    from infera_cli.protocol.scheduler_file import parse  # noqa: PLC0415 - only for this kind of file
+
+    file = parse(content, path=str(path))
+    models = len({model for node in file.nodes for model in node.models})
+    told = f"scheduler file, {_count(len(file.nodes), 'node')}, {_count(models, 'model')}, {file.cache.policy}"
+    return told + "".join(f"; mind: {warning}" for warning in file.warnings)
 
 
 def _replicas(path: Path, content: bytes) -> str:

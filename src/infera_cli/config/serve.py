@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from infera_cli.config import kv, secrets
+from infera_cli.config import kv, scheduling, secrets
 from infera_cli.config.discovery import backend_of, check_discovery
 from infera_cli.config.later import LATER, refuse, variable
 from infera_cli.config.layers import Flags, Loaded, Origin, load
@@ -14,7 +14,7 @@ from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError, UsageError
 
 NO_SOURCE = (
-    "nobody to route to: name the workers with --replicas FILE or --worker URL, "
+    "nobody to route to: name the workers with --replicas FILE, --config FILE or --worker URL, "
     "find them with --etcd-endpoint HOST:PORT, "
     "start simulated ones with --sim N, or try `infera demo`"
 )
@@ -25,28 +25,49 @@ def load_serve(flags: Flags, environ: Mapping[str, str]) -> Loaded[ServeSettings
     unknown = next((flag for flag in LATER if variable(flag) in environ), None)
     if unknown is not None:
         raise refuse(unknown, variable(unknown))
-    loaded = load(ServeSettings, flags, environ, section="serve")
+    loaded = _with_admin_key(load(ServeSettings, flags, environ, section="serve"), environ)
     settings = loaded.settings
-    if not (settings.replicas or settings.worker or settings.sim or backend_of(settings)):
+    if not (settings.replicas or settings.config or settings.worker or settings.sim or backend_of(settings)):
         raise UsageError(NO_SOURCE)
     check_together(settings)
     return _with_defaults_of_sources(loaded)
 
 
+def _with_admin_key(loaded: Loaded[ServeSettings], environ: Mapping[str, str]) -> Loaded[ServeSettings]:
+    """The scheduler's own name for the admin token, where no other one is given."""
+    settings, name = loaded.settings, scheduling.ADMIN_KEY
+    if name not in environ or settings.admin_token is not None or settings.admin_token_file is not None:
+        return loaded
+    origins = {**loaded.origins, "admin_token": Origin("environment", name)}
+    return Loaded(replace(settings, admin_token=environ[name]), origins)
+
+
 def _with_defaults_of_sources(loaded: Loaded[ServeSettings]) -> Loaded[ServeSettings]:
     """Defaults follow the source, discovery first (rulings 4, 21); what somebody set stays."""
-    changed: dict[str, tuple[Any, str]] = {}
+    changed: dict[str, tuple[Any, Origin]] = {}
     if loaded.settings.sim:
-        changed["host"] = "127.0.0.1", "because of --sim"
+        changed["host"] = "127.0.0.1", Origin("default", "because of --sim")
+    if loaded.settings.config is not None:
+        changed |= _of_scheduler_file(loaded.settings, loaded.settings.config)
     if backend_of(loaded.settings):
-        changed["request_timeout"] = 0.0, "because of discovery"
-        changed["idle_timeout"] = 900.0, "because of discovery"
-        changed["router_policy"] = kv.POLICY, "because of discovery"
+        because = Origin("default", "because of discovery")
+        changed |= {"request_timeout": (0.0, because), "idle_timeout": (900.0, because), "port": (8000, because)}
+        changed["router_policy"] = kv.POLICY, because
     free = {name: row for name, row in changed.items() if not loaded.given(name)}
-    origins = {**loaded.origins, **{name: Origin("default", why) for name, (_, why) in free.items()}}
+    origins = {**loaded.origins, **{name: origin for name, (_, origin) in free.items()}}
     settings = replace(loaded.settings, **{name: value for name, (value, _) in free.items()})
     kv.check_kv(settings.router_policy, settings.router_tokenizer_path, bool(settings.sim))
     return Loaded(settings, origins)
+
+
+def _of_scheduler_file(settings: ServeSettings, path: str) -> dict[str, tuple[Any, Origin]]:
+    file = scheduling.read_scheduler_file(path)
+    found = dict(scheduling.defaults_of(file))
+    key = scheduling.admin_key_file(file)
+    if key is not None and settings.admin_token is None:
+        found["admin_token_file"] = key
+    origin = Origin("file", path)
+    return {name: (value, origin) for name, value in found.items()}
 
 
 def check_together(settings: ServeSettings) -> None:

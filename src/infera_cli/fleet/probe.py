@@ -49,6 +49,10 @@ class Fetch(Protocol):
         """
 
 
+NODE_PROBE_TIMEOUT = 2.0
+"""Seconds that a probe of a scheduler's node may take (replica-router §2.10)."""
+
+
 def probe_timeout(connect_timeout: float) -> float:
     """Seconds a probe may take: the connect time-out, but never under two.
 
@@ -188,6 +192,9 @@ class Prober:
             if error.errno in _OUR_LIMITS:
                 raise
             return self._words(error)
+        if reply.status != 200 and member.spec.engine == "custom":
+            reply = await self._fetch(member.spec, "/v1/models", timeout=self._timeout)
+            return None if reply.status == 200 else f"/health and /v1/models answered {reply.status}"
         return None if reply.status == 200 else f"/health answered {reply.status}"
 
     async def _learn(self, watch: _Watch) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -28,7 +28,7 @@ _TICKS = 10
 class Table(Protocol):
     """What is needed of the registry."""
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> Sequence[Member]:
         """All workers, in table order."""
 
     def stall(self, member: Member, stalled: bool, detail: str = "") -> None:

@@ -111,6 +111,21 @@ class Access:
         elif _is_cross_site(headers):
             raise Forbidden("Another web site may not call this route from a browser.")
 
+    def require_node_key(self, headers: RawHeaders) -> None:
+        """Raise Forbidden (no key is configured), or Unauthorized (it was not shown, as `X-Inferact-Admin-Key` or as a
+        bearer token). Being on this machine is not enough here (rulings 6)."""
+        if self._admin is None:
+            raise Forbidden(
+                "This route needs the admin key, and none is configured: start the server with --admin-token-file, "
+                "INFERACT_ADMIN_KEY, or admin_key_file in the scheduler file."
+            )
+        shown = [
+            _bearer(value) if name == b"authorization" else value.strip()
+            for name, value in headers if name in {b"authorization", b"x-inferact-admin-key"}
+        ]  # fmt: skip
+        if sum([self._is_admin(key) for key in shown]) < 1:
+            raise Unauthorized("This route needs the admin key: send 'X-Inferact-Admin-Key: <key>'.")
+
     def admin_allowed(self, headers: RawHeaders, peer: str | None) -> bool:
         """Whether `require_admin` lets the request pass."""
         try:

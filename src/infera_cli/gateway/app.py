@@ -15,6 +15,7 @@ from infera_cli.gateway.endpoints import (
     health,
     metrics,
     models,
+    nodes,
     prewarm,
     profile,
     replicas,
@@ -38,5 +39,7 @@ def build_app(parts: ControlParts) -> FastAPI:
     answers.install(app)
     for family in (health, models, workers, replicas, admin, profile, cache, prewarm, metrics):
         app.include_router(family.routes(parts))
+    if parts.nodes is not None:
+        app.include_router(nodes.routes(parts.nodes, parts.fleet, parts.access, parts.version))
     docs.install(app)
     return app

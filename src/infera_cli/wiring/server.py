@@ -22,7 +22,7 @@ from infera_cli.config.discovery import backend_of
 from infera_cli.config.serve import admin_token, api_keys
 from infera_cli.config.settings import ServeSettings
 from infera_cli.events import Bus, Event, WorkerChanged
-from infera_cli.fleet.probe import Prober, probe_timeout
+from infera_cli.fleet.probe import NODE_PROBE_TIMEOUT, Prober, probe_timeout
 from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.access import Access
 from infera_cli.gateway.app import ControlParts, build_app
@@ -42,6 +42,7 @@ from infera_cli.routing.sessions import Pins
 from infera_cli.telemetry import logs
 from infera_cli.telemetry.access_log import AccessLog
 from infera_cli.telemetry.event_log import EventLog
+from infera_cli.telemetry.inferact import Exposition, WithNodes
 from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
 from infera_cli.telemetry.recorder import Consumer, Recorder
@@ -50,6 +51,7 @@ from infera_cli.wiring import cache, translation
 from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
+from infera_cli.wiring.scheduler import scheduler_of
 from infera_cli.wiring.sources import Into, Say, launching_of, sources_of
 
 _FILES = 1 << 20
@@ -99,13 +101,17 @@ class Server:
         dispatcher = Dispatcher(self.registry, self.policy, slack=settings.affinity_slack)
         self.gate = Gate(dispatcher, self.upstream, self.bus, self.access, relay_options(settings))
         self.fetch = Fetcher(self.upstream, dialer)
-        self.aliases = translation.install(settings, self.gate, self.fetch, self.bus)
+        self.scheduler = scheduler_of(settings, self.policy, self.registry, self.sources)
+        if self.scheduler is not None:
+            self.scheduler.install(self.gate, self.bus)
         self.cache = cache.install(settings, self.policy, self.gate, self.registry, self.bus)
+        tokenizers = self.cache.tokenizers if self.cache else None
+        self.aliases = translation.install(settings, self.gate, self.fetch, self.bus, tokenizers)
         self.prober = Prober(
             self.registry,
             self.fetch,
             interval=settings.health_interval,
-            timeout=probe_timeout(settings.connect_timeout),
+            timeout=NODE_PROBE_TIMEOUT if settings.config else probe_timeout(settings.connect_timeout),
         )
         self.bus.subscribe(self._hear, WorkerChanged)
         self.bus.subscribe(self.prober.on_event, WorkerChanged)
@@ -118,8 +124,12 @@ class Server:
         )  # fmt: skip
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)
         self.journal = Journal(flush=self.recorder.flush)
+        self.exposition: Exposition = self.metrics
+        if self.scheduler is not None:
+            self.exposition = WithNodes(self.metrics, self.scheduler.watch(self.bus, self.recorder))
         EventLog(self.bus)
-        self.source_board = SourceBoard(self.bus, [name for name in (self.settings.replicas,) if name])
+        files = (self.settings.replicas, self.settings.config)
+        self.source_board = SourceBoard(self.bus, [name for name in files if name])
         drift = [self.cache.drift.add] if self.cache else []
         for consumer in (self.metrics.add, self.journal.add, *drift, *self._access_log()):
             self.recorder.feed(consumer)
@@ -149,7 +159,10 @@ class Server:
             self._install_signals(server, into)
             self.prober.start()
             stack.push_async_callback(self.prober.stop)
-            for work in (self.gate.run(), self.recorder.run(self.metrics.observe_lag), *self._watch_tls()):
+            for work in (
+                self.gate.run(), self.recorder.run(self.metrics.observe_lag), *self._watch_tls(),
+                *(self.scheduler.work(self.fetch) if self.scheduler else ()),
+            ):  # fmt: skip
                 await stack.enter_async_context(_running(work))
             gc.freeze()  # what lives as long as the server need not be looked at by every collection
             ready()
@@ -180,9 +193,9 @@ class Server:
         parts = ControlParts(
             fleet=self.registry,
             access=self.access,
-            metrics=self.metrics,
+            metrics=self.exposition,
             journal=self.journal,
-            explain=Explainer(self.gate.dispatcher, self.policy.name, *([self.cache.work] if self.cache else [])),
+            explain=Explainer(self.gate.dispatcher, self.policy.name, self._work_of()),
             cached_blocks=self.cache.blocks_of if self.cache else None,
             version=__version__,
             policy=self.policy.name,
@@ -195,6 +208,7 @@ class Server:
             profile=self.fetch if self.settings.enable_profiling else None,
             prewarm=CacheDaemon(self.settings.kvd_socket_path) if self.settings.kvd_socket_path else None,
             supervisor=self.launching,
+            nodes=self.scheduler.parts() if self.scheduler else None,
             capacity=self.launching.capacity if self.launching else Capacity,
         )
         return http_server(
@@ -203,6 +217,13 @@ class Server:
             tls=self.tls.context if self.tls else None,
             shutdown_timeout=self.settings.shutdown_timeout,
         )
+
+    def _work_of(self) -> Callable[[bytes], object]:
+        if self.cache is not None:
+            return self.cache.work
+        if self.scheduler is not None and self.scheduler.scheduling is not None:
+            return self.scheduler.scheduling.explained
+        return lambda _body: None
 
     def _source_states(self) -> Sequence[SourceState]:
         return [*self.source_board(), *([self.discovery.state()] if self.discovery else [])]

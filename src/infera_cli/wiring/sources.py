@@ -21,6 +21,7 @@ from infera_cli.fleet.sources.replicas import SOURCE, ReplicaSource
 from infera_cli.gateway.gate import Gate
 from infera_cli.launch.sim import SimEngines
 from infera_cli.routing.types import WorkerSpec
+from infera_cli.wiring.config_source import FromConfig
 from infera_cli.wiring.launching import Launching
 
 Say = Callable[[str], None]
@@ -124,6 +125,8 @@ def sources_of(settings: ServeSettings) -> list[Source]:
     found: list[Source] = []
     if settings.replicas is not None:
         found.append(FromFile(settings, settings.replicas))
+    if settings.config is not None:
+        found.append(FromConfig(settings, settings.config))
     if settings.worker:
         found.append(FromFlags(settings))
     if settings.sim:

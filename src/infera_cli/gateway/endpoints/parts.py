@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Literal, Protocol
 
 from infera_cli.gateway.access import Access, RawHeaders
+from infera_cli.gateway.endpoints.nodes import NodeParts
 from infera_cli.gateway.ports import Fleet
 from infera_cli.gateway.translation.aliases import Aliases
 from infera_cli.protocol.worker_record import WorkerRecord
@@ -132,6 +133,7 @@ class ControlParts:
     supervisor: Supervisor | None = None
     sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
     records: Mapping[str, WorkerRecord] = field(default_factory=dict)
+    nodes: NodeParts | None = None
     cached_blocks: Callable[[str, int | None], int] | None = None
     clock: Callable[[], float] = monotonic
     aliases: Aliases = field(default_factory=Aliases)

@@ -32,6 +32,8 @@ def status_of(member: Member) -> str:
     """`active`, `draining` or `dead` (infera-wire §1.2); dead means not ready."""
     if member.draining:
         return "draining"
+    if member.stalled and member.ready:
+        return "stalled"
     return "active" if member.ready else "dead"
 
 
@@ -58,6 +60,7 @@ def worker_row(member: Member, record: WorkerRecord | None = None) -> dict[str, 
         "source": spec.source,
         "ready": member.ready,
         "draining": member.draining,
+        "stalled": member.stalled,
         "owned": member.owned,
         "outstanding": member.outstanding,
         "routed": member.routed,
