@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -21,23 +22,26 @@ import httpx
 from infera_cli.launch.script import Identity
 from tests.support.local import LocalServer
 from tests.support.server import ServerProcess
-from tests.support.sshd import free_port
 
 STANDIN = Path(__file__).with_name("pypto_standin")
 
 
-def port_base(count: int = 8) -> int:
-    """A port with `count` free ones behind it."""
-    for _ in range(100):
-        base = free_port()
-        if base + count < 65536 and all(_free(base + offset) for offset in range(count)):
+def port_base(count: int = 10) -> int:
+    """A port with `count` free ones from it on; below the range that outgoing connections take theirs from."""
+    for _ in range(200):
+        base = secrets.randbelow(20_000) + 11_000
+        if all(_free(base + offset) for offset in range(count)):
             return base
     raise AssertionError("no row of free ports")
 
 
 def _free(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def host(folder: Path, **fields: Any) -> dict[str, Any]:
