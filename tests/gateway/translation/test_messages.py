@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from tests.gateway.conftest import Serve, Setup
 from tests.protocol.messages.said import DONE, assert_grammar, chunk, events, gathered, text, types, usage
@@ -334,3 +338,38 @@ async def test_a_count_pins_no_session(serve: Serve) -> None:
     setup.u1.always(unary({"count": 3}))
     await raw.post(setup.url, COUNT, body(), {"X-Session-Id": "s1"})
     assert (await setup.server.health())["sessions"] == 0
+
+
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }} {{ m.content }}{% endfor %}"
+    "{% if tools %}{{ tools|tojson }}{% endif %}"
+)
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    """A folder with a tokenizer that counts words, and a chat template."""
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    words = Tokenizer(WordLevel({"[UNK]": 0, "<s>": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return folder
+
+
+async def test_r056_tokens_are_counted_here_where_there_is_a_tokenizer(serve: Serve, tokenizer: Path) -> None:
+    """System and tools count too; no worker hears of it, also when there is nobody to hear."""
+    setup = await serve(1, "--router-tokenizer-path", str(tokenizer))
+    tools = [{"name": "f", "input_schema": {}}, {"name": "g", "input_schema": {}}]
+    large = await raw.post(setup.url, COUNT, body(system="word " * 20, tools=tools))
+    small = await raw.post(setup.url, COUNT, body())
+    assert large.json()["input_tokens"] > 20 > small.json()["input_tokens"] > 0
+    async with asyncio.timeout(2):
+        many = await asyncio.gather(*(raw.post(setup.url, COUNT, body()) for _ in range(50)))
+    assert {response.status for response in many} == {200}
+    assert not setup.u1.calls
+    unknown = await raw.post(setup.url, COUNT, body(model="nope"))
+    assert (unknown.status, unknown.json()["error"]["type"]) == (404, "not_found_error")
+    bad = await raw.post(setup.url, COUNT, body(messages=[]))
+    assert (bad.status, bad.json()["error"]["message"].partition(":")[0]) == (400, "messages")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from infera_cli.blocks import FIRST_PARENT
+from infera_cli.errors import RequestError
 from infera_cli.gateway.kv.counters import PromptCounters
+from infera_cli.protocol.messages.request import to_chat
 from infera_cli.protocol.prompt_body import PromptBody, read
 from infera_cli.routing.prefix import first_parent
 from infera_cli.routing.prompt import Prompt
@@ -14,6 +18,15 @@ from infera_cli.tokens.prompts import Chat, Job, Prompts, Told
 from infera_cli.tokens.template import Unrenderable
 
 Kinds = Callable[[], set[tuple[str, int]]]
+
+
+def _as_engines_read_it(raw: bytes | bytearray, body: PromptBody) -> PromptBody:
+    """A Messages request as the chat that is made of it; one that cannot be made is for the engine to refuse."""
+    try:
+        chat = read(to_chat(raw).body)
+    except RequestError:
+        return body
+    return msgspec.structs.replace(chat, retention=body.retention, media=body.media) if chat is not None else body
 
 
 class TokenizersOf(Protocol):
@@ -92,6 +105,8 @@ class PromptReader:
             return Reading(counters)
         if body.retention is not None:
             counters.retention[body.retention] += 1
+        if path.startswith(b"/v1/messages"):
+            body = _as_engines_read_it(raw, body)
         if body.media is not None:
             counters.multimodal += 1
             return Reading(counters, body)
@@ -112,11 +127,6 @@ class PromptReader:
     def _job(prompts: Prompts, style: str, path: bytes, body: PromptBody) -> Job:
         if body.messages and body.prompt is None:
             messages = [Told(role, raw) for role, raw in body.messages]
-            if path.startswith(b"/v1/messages"):
-                if body.tools:
-                    raise Unrenderable("request", "an Anthropic request with tools, as the engine translates it")
-                if body.system:
-                    messages.insert(0, Told("system", b'{"role":"system","content":' + body.system + b"}"))
             return prompts.chat(style, Chat(messages, body.tools, body.rest))
         if body.prompt is not None:
             return prompts.completion(style, body.prompt)

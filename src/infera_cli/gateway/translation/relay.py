@@ -8,12 +8,13 @@ still take over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from infera_cli.errors import RequestError
+from infera_cli.errors import NoRoutableWorker, RequestError
 from infera_cli.gateway.ports import Score
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.translation.aliases import with_model
@@ -261,6 +262,8 @@ class CountRelay(TranslatedRelay):
         counter = self.desk.counter
         if counter is None:
             return False
+        with contextlib.suppress(NoRoutableWorker):  # counting needs none; an unknown model is told as ever
+            self.gate.dispatcher.fleet.view(self.ask.model, self.gate.clock())
         count = counter(self.ask.model, self._translated().body)
         if count is None:
             return False
