@@ -11,13 +11,21 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from infera_cli.errors import ConfigError, Conflict, InferaError, NotFound, ServerUnreachable, Unauthorized
 
 NEXT = "is `infera serve` running there? --server or INFERA_SERVER names another"
 TOKEN = "give the admin token with INFERA_ADMIN_TOKEN or --admin-token-file"  # noqa: S105 - a hint, not a secret
+
+
+class Answer(NamedTuple):
+    """What came back; names of headers are lower case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
 
 
 class Server:
@@ -53,16 +61,20 @@ class Server:
         given = {name: value for name, value in query.items() if value is not None}
         return self._call("DELETE", path + ("?" + urlencode(given) if given else ""), None)
 
-    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+    def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """An answer, whatever it is. Raises ServerUnreachable."""
         connection = self._connection()
         try:
             connection.request(method, self._prefix + path, body, self._headers(body))
             answer = connection.getresponse()
-            return self._read(answer.status, answer.read())
+            return Answer(answer.status, answer.read(), {key.lower(): value for key, value in answer.getheaders()})
         except (OSError, http.client.HTTPException) as fault:
             raise ServerUnreachable(f"cannot reach {self.url} ({_reason(fault)}); {NEXT}") from None
         finally:
             connection.close()
+
+    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+        return self.read(self.send(method, path, body))
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._secure:
@@ -78,9 +90,11 @@ class Server:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
-    def _read(self, status: int, body: bytes) -> Any:
+    def read(self, answer: Answer) -> Any:
+        """The JSON of an answer that went well. Raises as `post` otherwise."""
+        status = answer.status
         try:
-            document = json.loads(body)
+            document = json.loads(answer.body)
         except ValueError:
             document = None
         if status < 300 and document is not None:
