@@ -64,18 +64,20 @@ async def test_a_draining_record_takes_no_new_work_until_it_is_active_again(etcd
 
 
 async def test_c8_s110_a_changed_record_is_told(etcd: Etcd) -> None:
-    """Another event endpoint keeps the member and is announced; another model or address makes it a new member."""
+    """Another address, model or event endpoint makes it a new member; anything else is told of the same one."""
     put(etcd, "a", kv_events_endpoint="tcp://a:5557")
     async with following(etcd.url) as router:
         await router.sees("a")
         first = router.registry.member("a")
-        put(etcd, "a", kv_events_endpoint="tcp://a:5558")
+        put(etcd, "a", kv_events_endpoint="tcp://a:5557", kv_replay_endpoint="tcp://a:5657")
         await eventually(lambda: router.told("record") == ["a"])
-        assert router.enrolled.records["a"].kv_events_endpoint == "tcp://a:5558"
+        assert router.enrolled.records["a"].kv_replay_endpoint == "tcp://a:5657"
         assert router.registry.member("a") is first
-        put(etcd, "a", model_name="other")
+        put(etcd, "a", kv_events_endpoint="tcp://a:5558")
         await eventually(lambda: router.told("removed") == ["a"])
-        assert router.registry.member("a") is not first
+        second = router.registry.member("a")
+        assert second is not None
+        assert second.spec.kv_events_endpoint == "tcp://a:5558"
         assert router.left == [first]
 
 

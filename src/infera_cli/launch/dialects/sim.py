@@ -13,8 +13,8 @@ class Sim(Vllm):
 
     name = "sim"
     bind_host = "127.0.0.1"
-    dp_size_flags = ()
-    dp_rank_flags = ()
+    dp_size_flags: tuple[str, ...] = ()
+    dp_rank_flags: tuple[str, ...] = ()
 
     def program(self, python: str) -> list[str]:
         """See Dialect."""

@@ -16,8 +16,8 @@ class Vllm(Dialect):
     """`python -m vllm.entrypoints.openai.api_server`."""
 
     name = "vllm"
-    dp_size_flags = ("--data-parallel-size", "-dp")
-    dp_rank_flags = ("--data-parallel-rank",)
+    dp_size_flags: tuple[str, ...] = ("--data-parallel-size", "-dp")
+    dp_rank_flags: tuple[str, ...] = ("--data-parallel-rank",)
     publishes_kv = True
     sources_path = "/kv_event_sources"
 
