@@ -69,9 +69,10 @@ async def test_c8_s110_a_changed_record_is_told(etcd: Etcd) -> None:
     async with following(etcd.url) as router:
         await router.sees("a")
         first = router.registry.member("a")
-        put(etcd, "a", kv_events_endpoint="tcp://a:5557", kv_replay_endpoint="tcp://a:5657")
+        meta = {"protocol": "sglang-bootstrap", "params": {"bootstrap_addr": "a:8998"}}
+        put(etcd, "a", kv_events_endpoint="tcp://a:5557", disagg_meta=meta)
         await eventually(lambda: router.told("record") == ["a"])
-        assert router.enrolled.records["a"].kv_replay_endpoint == "tcp://a:5657"
+        assert router.enrolled.records["a"].disagg_meta == meta
         assert router.registry.member("a") is first
         put(etcd, "a", kv_events_endpoint="tcp://a:5558")
         await eventually(lambda: router.told("removed") == ["a"])
