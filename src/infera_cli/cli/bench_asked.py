@@ -40,7 +40,7 @@ def options_from(asked: dict[str, Any]) -> Any:
     return Options(
         base_url=asked["base_url"], dialect=dialect, path=path, model=asked["model"] or "",
         headers=headers(asked["header"] or (), asked["api_key_file"]), extra_body=extra_body(asked["extra_body"]),
-        dataset=_dataset(asked), ramp_shape=asked["ramp"], limits=_limits(asked),
+        dataset=dataset_from(asked), ramp_shape=asked["ramp"], limits=_limits(asked),
         always_session=asked["sessions"], direct=direct, slos=goodput.parse(asked["goodput"] or ()),
         sweep=sweep(asked["sweep"]), find_max=asked["over"] if asked["find_max"] else None,
         save_text=False, metadata=dict(pair("--metadata", text) for text in asked["metadata"] or ()),
@@ -59,7 +59,8 @@ def _in_range(asked: dict[str, Any]) -> None:
         raise ConfigError("--max-concurrency must be at least one for every load process")
 
 
-def _dataset(asked: dict[str, Any]) -> Any:
+def dataset_from(asked: dict[str, Any]) -> Any:
+    """The dataset that was asked for. Raises ConfigError."""
     from infera_cli.loadtest.job import DatasetSpec
 
     output = asked["output_len"]
@@ -193,13 +194,13 @@ class Outputs(NamedTuple):
         if not document.runs:
             return
         if self.result is not None:
-            _write(self.result, files.vllm(document) if self.compat == "vllm" else encode(document))
+            write(self.result, files.vllm(document) if self.compat == "vllm" else encode(document))
         if self.csv is not None:
-            _write(self.csv, files.table(document).encode())
+            write(self.csv, files.table(document).encode())
         if self.html is not None:
             from infera_cli.report import page
 
-            _write(self.html, page.report(document).encode())
+            write(self.html, page.report(document).encode())
 
 
 def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
@@ -217,7 +218,7 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

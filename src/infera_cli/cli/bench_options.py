@@ -170,9 +170,18 @@ def _rest() -> dict[str, tuple[Any, Any, Any]]:
     }
 
 
+def every() -> dict[str, tuple[Any, Any, Any]]:
+    """All of them by name: (type, default, option)."""
+    return {**_target(), **_load(), **_dataset(), **_rest()}
+
+
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give `command(ctx, asked)` all options above; `asked` is what was typed, by name."""
-    table = {**_target(), **_load(), **_dataset(), **_rest()}
+    return with_table(command, every())
+
+
+def with_table(command: Callable[..., Any], table: dict[str, tuple[Any, Any, Any]]) -> Callable[..., Any]:
+    """Give `command(ctx, asked)` the options of `table`."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     made = [
         inspect.Parameter(name, keyword, default=default, annotation=typing_of(kind, info))

@@ -23,7 +23,7 @@ def report(document: Document) -> str:
         parts += _overview(document)
     for run in document.runs:
         parts += _run(run)
-    return _page("infera bench", f"infera {document.tool_version}", parts)
+    return whole("infera bench", f"infera {document.tool_version}", parts)
 
 
 def comparison(
@@ -38,13 +38,13 @@ def comparison(
             (name, [(cell, found[cell][0].figures) for cell in cells])
             for name, found in (("A", first), ("B", second))
         ]
-        parts.append(_plots([("throughput against latency", plots.trade_off(series))]))
+        parts.append(pictures([("throughput against latency", plots.trade_off(series))]))
     for cell, found in cells.items():
         parts.append(f"<h2>{escape(cell or 'Comparison')}</h2>")
         parts.append(_comparison_table(found))
-        parts.append(_plots(_overlays(first[cell][0].figures, second[cell][0].figures)))
+        parts.append(pictures(_overlays(first[cell][0].figures, second[cell][0].figures)))
     rule = "a change is called one when its 95 % interval leaves out zero"
-    return _page("infera bench compare", rule, parts)
+    return whole("infera bench compare", rule, parts)
 
 
 def _overlays(a: Figures, b: Figures) -> Iterator[tuple[str, bytes]]:
@@ -57,7 +57,7 @@ def _overlays(a: Figures, b: Figures) -> Iterator[tuple[str, bytes]]:
 def _comparison_table(found: Sequence[Row]) -> str:
     heads = ("", "", "A", "B", "change", "95 % interval", "B is")
     lines = [(row.verdict.split()[0], console.compared(row)) for row in found]
-    return _table(heads, (cells for _kind, cells in lines), kinds=[kind for kind, _cells in lines])
+    return table(heads, (cells for _kind, cells in lines), kinds=[kind for kind, _cells in lines])
 
 
 # ── one result ───────────────────────────────────────────────────────────────────────────────────────
@@ -68,11 +68,11 @@ def _overview(document: Document) -> Iterator[str]:
     if found:
         yield f"<p><b>{escape(console.find_max(found))}</b></p>"
     heads = ("", "req/s", "output tok/s", "TTFT p50 ms", "TTFT p99 ms", "E2EL p99 ms", "failed", "verdict")
-    yield _table(heads, (_line(run) for run in document.runs))
+    yield table(heads, (_line(run) for run in document.runs))
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
     if any(figures.attainment is not None for _cell, figures in cells):
         drawn.append(("share within the limits", plots.attainment(cells)))
-    yield _plots(drawn)
+    yield pictures(drawn)
 
 
 def _line(run: Run) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _run(run: Run) -> Iterator[str]:
     )
     if verdict.warnings:
         yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in verdict.warnings) + "</ul>"
-    yield _plots(_drawings(figures))
+    yield pictures(_drawings(figures))
     yield _latency_table("Latency, ms", rows.latencies(figures))
     split = rows.router(figures)
     if split:
@@ -112,7 +112,7 @@ def _run(run: Run) -> Iterator[str]:
     every = (*rows.rates(run), *rows.cache(figures))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
-    yield _table(("Rates", "", ""), facts, kind="facts")
+    yield table(("Rates", "", ""), facts, kind="facts")
     yield _failures(run)
     options = msgspec.json.format(msgspec.json.encode(run.options), indent=1).decode()
     yield f"<details><summary>Options</summary><pre>{escape(options)}</pre></details>"
@@ -145,12 +145,12 @@ def _failures(run: Run) -> str:
     lines = [(kind, f"{many:,}", counts.examples.get(kind, "")) for kind, many in counts.failures.items()]
     rest = f"{counts.failed:,} failed, {counts.incomplete:,} incomplete"
     head = f"{counts.sent:,} sent, {counts.ok:,} ok, {rest}"
-    return f"<p>{head}</p>" + (_table(("Failure", "requests", "first message"), lines) if lines else "")
+    return f"<p>{head}</p>" + (table(("Failure", "requests", "first message"), lines) if lines else "")
 
 
 def _latency_table(title: str, found: Sequence[rows.Latency]) -> str:
     heads = (title, *(rows.HEADS.get(name, name) for name in rows.STATISTICS), "n")
-    return _table(heads, ((row.label, *_cells(row.figures)) for row in found))
+    return table(heads, ((row.label, *_cells(row.figures)) for row in found))
 
 
 def _cells(figures: Distribution) -> list[str]:
@@ -158,7 +158,8 @@ def _cells(figures: Distribution) -> list[str]:
 
 
 # ── pieces of HTML ───────────────────────────────────────────────────────────────────────────────────
-def _page(title: str, subtitle: str, parts: Iterable[str]) -> str:
+def whole(title: str, subtitle: str, parts: Iterable[str]) -> str:
+    """A page with its style inside."""
     style = files("infera_cli.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -168,7 +169,8 @@ def _page(title: str, subtitle: str, parts: Iterable[str]) -> str:
     )
 
 
-def _plots(drawn: Iterable[tuple[str, bytes]]) -> str:
+def pictures(drawn: Iterable[tuple[str, bytes]]) -> str:
+    """SVGs by name, inside the page."""
     images = "".join(
         f'<img alt="{escape(name)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
         for name, svg in drawn
@@ -176,9 +178,10 @@ def _plots(drawn: Iterable[tuple[str, bytes]]) -> str:
     return f'<div class="plots">{images}</div>'
 
 
-def _table(
+def table(
     heads: Sequence[str], lines: Iterable[Sequence[str]], *, kind: str = "", kinds: Sequence[str] = ()
 ) -> str:
+    """A table; `kinds` are classes of the lines."""
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = []
     for place, line in enumerate(lines):

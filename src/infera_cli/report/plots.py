@@ -161,3 +161,35 @@ def attainment(cells: Sequence[tuple[str, Figures]]) -> bytes:
         axes.set_ylim(0, 1.02)
         axes.grid(visible=False, axis="x")
     return out[0]
+
+
+# ── simulations ──────────────────────────────────────────────────────────────────────────────────────
+def over_workers(
+    series: Sequence[tuple[str, Sequence[tuple[int, float]]]], *, limit: float | None = None
+) -> bytes:
+    """TTFT p99 (seconds) by number of workers, one line a policy; `limit` in seconds."""
+    out: list[bytes] = []
+    with _drawing("How many workers", "workers", "TTFT p99, ms (log)", out) as axes:
+        for colour, (name, points) in zip(COLOURS, series, strict=False):
+            x, y = [workers for workers, _time in points], [max(time * 1e3, SHORTEST) for _workers, time in points]
+            axes.plot(x, y, color=colour, marker="o", markersize=4, label=name)
+        if limit is not None:
+            axes.axhline(limit * 1e3, color=GREY, linestyle="--", linewidth=0.9, label=f"limit {limit * 1e3:g} ms")
+        axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
+    return out[0]
+
+
+def by_policy(found: Sequence[tuple[str, float, float, float]]) -> bytes:
+    """(policy, mean TTFT, p99, hit rate): bars for the times in ms, the hit rate written on them."""
+    out: list[bytes] = []
+    with _drawing("Policies on the same requests", "TTFT, ms", "", out) as axes:
+        places = range(len(found))
+        axes.barh([at - 0.2 for at in places], [mean * 1e3 for _n, mean, _p, _h in found], 0.38, color=BLUE,
+                  label="mean")
+        axes.barh([at + 0.2 for at in places], [p99 * 1e3 for _n, _m, p99, _h in found], 0.38, color=ORANGE,
+                  label="p99")
+        axes.set_yticks(list(places), [f"{name}\n{hits:.0%} hits" for name, _m, _p, hits in found])
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+    return out[0]

@@ -23,11 +23,14 @@ class Talk(Protocol):
     follow the answers. `session` is its session key."""
 
     @property
-    def at(self) -> float: ...
+    def at(self) -> float:
+        """When it begins."""
     @property
-    def session(self) -> str | None: ...
+    def session(self) -> str | None:
+        """Its key."""
     @property
-    def turns(self) -> tuple[Part, ...]: ...
+    def turns(self) -> tuple[Part, ...]:
+        """Its requests."""
 
 
 class Log:

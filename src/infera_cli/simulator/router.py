@@ -40,19 +40,26 @@ class Part(Protocol):
     """
 
     @property
-    def prompt(self) -> int: ...
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
     @property
-    def output(self) -> int: ...
+    def output(self) -> int:
+        """Tokens of the answer."""
     @property
-    def chain(self) -> Sequence[int]: ...
+    def chain(self) -> Sequence[int]:
+        """Names of its full blocks."""
     @property
-    def names(self) -> tuple[int, ...]: ...
+    def names(self) -> tuple[int, ...]:
+        """Names of its messages."""
     @property
-    def sizes(self) -> tuple[int, ...]: ...
+    def sizes(self) -> tuple[int, ...]:
+        """Where these end, in tokens."""
     @property
-    def pinned(self) -> int: ...
+    def pinned(self) -> int:
+        """How many are pinned."""
     @property
-    def think(self) -> float: ...
+    def think(self) -> float:
+        """The pause before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,16 @@ class Trace:
         return len(self._items)
 
     @property
+    def sessions(self) -> list[list[Row]]:
+        """The rows, each list one conversation, in the order of their beginnings."""
+        return self._items
+
+    @property
+    def page(self) -> int:
+        """Tokens that a block id stands for."""
+        return self._size
+
+    @property
     def span(self) -> float:
         """Seconds from the first conversation's start to the last's."""
         return self._items[-1][0].at

@@ -1,0 +1,65 @@
+"""`infera simulate`: which policy, and how many replicas, in seconds and without a GPU."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from infera_cli.cli.bench_options import spread
+from infera_cli.cli.console import console
+from infera_cli.cli.groups import CONTEXT, PlainGroup
+from infera_cli.cli.simulate_options import options
+from infera_cli.errors import UsageError
+
+
+class SimulateGroup(PlainGroup):
+    """One command without verbs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let several values follow one option, as in `infera bench`."""
+        found: list[str] = super().parse_args(ctx, spread(args))
+        return found
+
+
+app = typer.Typer(cls=SimulateGroup, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
+
+
+@app.callback(invoke_without_command=True)
+@options
+def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
+    """Replay a trace or a made-up load against simulated engines behind the real routing core.
+
+    \b
+    infera simulate --workers 8 --policy session,round-robin,kv-aware --dataset-name multi-turn --rate 20 -n 5000
+    infera simulate --workers 4..64 --goodput ttft:500 tpot:40 --dataset-name mooncake --dataset-path trace.jsonl
+    infera simulate --workers 4 --calibrate result.json --rate 12 -d 600
+
+    The same seed gives the same figures. Exit code: 0 fine, 1 no number of workers kept the limits of --goodput.
+    """
+    if asked["output"] not in ("table", "json"):
+        raise UsageError(f"-o must be table or json, not {asked['output']!r}")
+    from infera_cli.cli.simulate_asked import outputs_from, shown, wanted_from
+
+    outputs, wanted = outputs_from(asked), wanted_from(asked)
+    outputs.check()
+    from infera_cli.wiring.simulation import Simulator
+
+    found = Simulator(wanted, _tell).run(shown(wanted))
+    outputs.write(found)
+    if asked["output"] == "json":
+        from infera_cli.workload.simulated import encode
+
+        console.data(encode(found).decode())
+    else:
+        from infera_cli.report import simulated
+
+        console.data(simulated.report(found, colour=console.colour(sys.stdout)))
+    return 1 if found.replicas and None in found.replicas.values() else 0
+
+
+def _tell(outcome: Any) -> None:
+    """Say on a terminal how far it is."""
+    if sys.stderr.isatty():
+        console.say(f"{outcome.policy}, {outcome.workers} workers: {outcome.requests} requests")

@@ -1,0 +1,133 @@
+"""From what was typed after `infera simulate` to what is simulated and what is written."""
+
+from __future__ import annotations
+
+import importlib.util
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infera_cli.cli.bench_asked import SHAPES, dataset_from, one_of, write
+from infera_cli.cli.bench_compare import read
+from infera_cli.config.policies import policy_names
+from infera_cli.errors import ConfigError, UsageError
+
+DEFAULT_REQUESTS = 1000
+
+
+def wanted_from(asked: dict[str, Any]) -> Any:
+    """What to simulate, a `wiring.simulation.Wanted`. Raises UsageError, ConfigError."""
+    from infera_cli.wiring.simulation import Wanted
+    from infera_cli.workload import goodput
+
+    if asked["ramp"] is not None:
+        one_of("--ramp-up-strategy", asked["ramp"], SHAPES)
+    if not 0 < asked["attainment"] <= 1:
+        raise ConfigError("--attainment is a share between 0 and 1")
+    if asked["gpus"] < 1:
+        raise ConfigError("--gpus-per-worker must be at least 1")
+    return Wanted(
+        arrivals=_arrivals(asked), dataset=dataset_from({**asked, "dataset": asked["dataset"]}),
+        policies=policies(asked["policy"] or ()), workers=workers(asked["workers"]), profile=_profile(asked),
+        seed=asked["seed"], slack=asked["slack"], ttl=asked["ttl"], slos=goodput.parse(asked["goodput"] or ()),
+        attainment=asked["attainment"], gpus=asked["gpus"], by_text=asked["by_text"],
+    )
+
+
+def policies(given: Any) -> tuple[str, ...]:
+    """Names of policies: several options, or commas between; `all` is every one. Raises UsageError."""
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if "all" in names:
+        return tuple(policy_names())
+    for name in names:
+        one_of("--policy", name, (*policy_names(), "all"))
+    return tuple(dict.fromkeys(names)) or ("session",)
+
+
+def workers(text: str) -> tuple[int, int]:
+    """`8` or `4..64` as (least, most). Raises UsageError, ConfigError."""
+    low, dots, high = text.partition("..")
+    try:
+        found = int(low), int(high if dots else low)
+    except ValueError:
+        raise UsageError(f"--workers must look like 8 or 4..64, not {text!r}") from None
+    if not 1 <= found[0] <= found[1] <= 4096:
+        raise ConfigError("--workers are at least 1 and at most 4096, the smaller number first")
+    return found
+
+
+def _arrivals(asked: dict[str, Any]) -> Any:
+    from infera_cli.loadtest.options import Options, arrivals
+
+    count = asked["count"]
+    if count is None and asked["duration"] is None and asked["dataset"] not in ("mooncake", "azure", "burstgpt"):
+        count = DEFAULT_REQUESTS
+    return arrivals(Options(
+        "", dataset=dataset_from(asked), rate=asked["rate"], burstiness=asked["burstiness"],
+        concurrency=asked["concurrency"], count=count, duration=asked["duration"], ramp_shape=asked["ramp"],
+        ramp_start=asked["ramp_start"], ramp_end=asked["ramp_end"], speed=asked["speed"], think=asked["think"],
+    ))
+
+
+def _profile(asked: dict[str, Any]) -> Any:
+    """The engine: given figures over calibrated ones over defaults."""
+    from infera_cli.simulator.engine import Profile
+    from infera_cli.workload.calibration import calibrate
+
+    fields = {"max_num_seqs": asked["max_num_seqs"], "max_batched_tokens": asked["max_batched"],
+              "block_size": asked["block_size"], "blocks": asked["blocks"]}
+    if asked["calibrate"]:
+        speed = calibrate(read(asked["calibrate"]), asked["calibrate"])
+        fields |= {"prefill_rate": speed.prefill_rate, "step_ms": speed.step_ms, "sequence_ms": speed.sequence_ms}
+    given = {"prefill_rate": asked["prefill_rate"], "step_ms": asked["itl_ms"], "sequence_ms": asked["sequence_ms"]}
+    try:
+        return Profile(**{**fields, **{name: value for name, value in given.items() if value is not None}})
+    except ValueError as fault:
+        raise ConfigError(f"such an engine cannot be: {fault}") from None
+
+
+def shown(wanted: Any) -> dict[str, Any]:
+    """What was simulated, for the report."""
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(wanted)
+    for name in ("rate", "burstiness"):
+        if found["arrivals"].get(name) == inf:
+            found["arrivals"][name] = "inf"     # which JSON cannot say
+    return found
+
+
+class Outputs(NamedTuple):
+    """The files to write."""
+
+    result: Path | None
+    html: Path | None
+    plot: Path | None
+
+    def check(self) -> None:
+        """Find out before the work that a file cannot be written, or drawn."""
+        for path in self:
+            if path is not None and not path.parent.is_dir():
+                raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+        if (self.html or self.plot) and importlib.util.find_spec("matplotlib") is None:
+            raise ConfigError("pictures need matplotlib: pip install 'infera-cli[bench]'")
+
+    def write(self, simulation: Any) -> None:
+        """Write a `workload.simulated.Simulation` to them all."""
+        from infera_cli.workload.simulated import encode
+
+        if self.result is not None:
+            write(self.result, encode(simulation))
+        if self.html is None and self.plot is None:
+            return
+        from infera_cli.report import simulated_page
+
+        if self.html is not None:
+            write(self.html, simulated_page.report(simulation).encode())
+        if self.plot is not None:
+            write(self.plot, simulated_page.picture(simulation))
+
+
+def outputs_from(asked: dict[str, Any]) -> Outputs:
+    """The files that were asked for."""
+    return Outputs(*(Path(asked[name]) if asked[name] else None for name in ("result", "html", "plot")))

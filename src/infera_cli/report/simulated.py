@@ -1,0 +1,60 @@
+"""A simulation on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from infera_cli.report import rows
+from infera_cli.report.console import render
+from infera_cli.workload.simulated import Outcome, Simulation
+
+HEADS = (
+    "policy", "workers", "req/s", "TTFT p50", "p99", "TPOT p50", "E2EL p50", "p99", "hits", "imbalance", "busy",
+    "GPU s", "in limits", "goodput",
+)
+
+
+def report(simulation: Simulation, *, width: int = 140, colour: bool = False) -> str:
+    """The table, and the answer in a sentence a policy; latencies in milliseconds."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    judged = any(outcome.attainment for outcome in simulation.outcomes)
+    heads = HEADS if judged else HEADS[:-2]
+    for head in heads:
+        table.add_column(head, justify="left" if head == "policy" else "right", no_wrap=True)
+    for outcome in simulation.outcomes:
+        table.add_row(*line(outcome)[: len(heads)])
+    return render([table, *(Text(said, style="bold") for said in answers(simulation))], width=width, colour=colour)
+
+
+def line(outcome: Outcome) -> tuple[str, ...]:
+    """One outcome as the cells of HEADS."""
+    found = outcome.attainment
+    return (
+        outcome.policy, str(outcome.workers), rows.number(outcome.requests_per_s),
+        *(_milliseconds(outcome, kind, name) for kind, name in (
+            ("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("e2el", "p50"), ("e2el", "p99"))),
+        f"{outcome.hit_rate:.1%}", f"{outcome.imbalance:.2f}", f"{outcome.busy:.0%}",
+        rows.number(outcome.gpu_seconds), f"{found.good / found.judged:.1%}" if found and found.judged else "-",
+        rows.number(outcome.goodput),
+    )
+
+
+def _milliseconds(outcome: Outcome, kind: str, name: str) -> str:
+    of = outcome.latency.get(kind)
+    return "-" if of is None else rows.milliseconds(of.scaled(1e3), name)
+
+
+def answers(simulation: Simulation) -> Iterator[str]:
+    """What can be said in words: how many workers it takes, and what no engine could hold."""
+    for name, fewest in simulation.replicas.items():
+        if fewest is None:
+            yield f"{name}: not even the most workers that were allowed keep the limits"
+        else:
+            yield f"{name}: {fewest} workers keep the limits"
+    lost = max((outcome.too_long for outcome in simulation.outcomes), default=0)
+    if lost:
+        yield f"{lost} requests are longer than an engine's whole KV cache and were not served"

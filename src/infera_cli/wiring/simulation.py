@@ -1,0 +1,187 @@
+"""`infera simulate` put together: a workload of `workload`, fleets of `simulator`, figures for `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from math import inf
+
+from infera_cli import __version__
+from infera_cli.errors import ConfigError
+from infera_cli.loadtest import datasets
+from infera_cli.loadtest.job import DatasetSpec
+from infera_cli.routing.catalogue import policy
+from infera_cli.simulator.engine import Profile
+from infera_cli.simulator.fleet import Fleet, Log
+from infera_cli.simulator.router import Routing, router_for
+from infera_cli.wiring import simulation_text
+from infera_cli.workload import lengths
+from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Replay, check, offsets, planned
+from infera_cli.workload.distribution import Distribution, figures
+from infera_cli.workload.goodput import Slo
+from infera_cli.workload.items import Dataset
+from infera_cli.workload.lengths import Talk
+from infera_cli.workload.simulated import Outcome, Simulation, attainment, levels
+from infera_cli.workload.synthetic import Lengths
+from infera_cli.workload.traces import Trace
+
+Tell = Callable[[Outcome], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to simulate. `workers` are (least, most); `gpus` each worker has. `by_text` makes the prompts that bench
+    sends and counts their tokens as simulated engines do."""
+
+    arrivals: Arrivals
+    dataset: DatasetSpec = field(default_factory=DatasetSpec)
+    policies: tuple[str, ...] = ("session",)
+    workers: tuple[int, int] = (4, 4)
+    profile: Profile = field(default_factory=Profile)
+    seed: int = 1
+    slack: float = 8.0
+    ttl: float = 3600.0
+    slos: tuple[Slo, ...] = ()
+    attainment: float = 0.95
+    gpus: int = 1
+    by_text: bool = False
+
+
+class Simulator:
+    """Reads the dataset once, then simulates as often as asked."""
+
+    def __init__(self, wanted: Wanted, tell: Tell = lambda _outcome: None) -> None:
+        """Raises ConfigError, UsageError for what cannot be simulated."""
+        self._wanted = wanted
+        self._tell = tell
+        check(wanted.arrivals)
+        if isinstance(wanted.arrivals, ClosedLoop) and wanted.arrivals.count is None:
+            raise ConfigError("for callers say how many requests there are (-n): simulated time has no end of its own")
+        for name in wanted.policies:
+            policy(name)
+        self._name = datasets.resolve(wanted.dataset.name)
+        self._dataset: Dataset = datasets.load(wanted.dataset, wanted.seed)
+        self.runs: list[Outcome] = []
+
+    # ── what to run ──────────────────────────────────────────────────────────────────────────────────
+    def run(self, options: dict[str, object]) -> Simulation:
+        """All policies, on as many workers as it takes."""
+        low, high = self._wanted.workers
+        replicas: dict[str, int | None] = {}
+        for name in self._wanted.policies:
+            if low == high:
+                self.once(name, low)
+            elif self._wanted.slos:
+                replicas[name] = self._fewest(name, low, high)
+            else:
+                for workers in levels(low, high):
+                    self.once(name, workers)
+        place = {name: at for at, name in enumerate(self._wanted.policies)}
+        ordered = sorted(self.runs, key=lambda one: (place[one.policy], one.workers))
+        return Simulation(tuple(ordered), options, replicas, __version__)
+
+    def _fewest(self, name: str, low: int, high: int) -> int | None:
+        """The fewest workers that keep the limits, by bisection: more workers never keep less of them."""
+        share = self._wanted.attainment
+        if not self.once(name, high).meets(share):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self.once(name, middle).meets(share):
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def once(self, name: str, workers: int) -> Outcome:
+        """One policy on so many workers."""
+        wanted = self._wanted
+        routing = Routing(
+            policy=policy(name), workers=workers, block=wanted.profile.block_size, seed=wanted.seed,
+            slack=wanted.slack, ttl=wanted.ttl,
+        )
+        fleet = Fleet(wanted.profile, router_for(routing))
+        if isinstance(wanted.arrivals, ClosedLoop):
+            fleet.run_callers(islice(self.talks(), wanted.arrivals.count), wanted.arrivals.concurrency)
+        else:
+            fleet.run(self.due())
+        found = outcome(fleet, name, wanted)
+        self.runs.append(found)
+        self._tell(found)
+        return found
+
+    # ── the workload ─────────────────────────────────────────────────────────────────────────────────
+    def due(self) -> Iterator[Talk]:
+        """The conversations at their times."""
+        plan = self._wanted.arrivals
+        if isinstance(plan, Replay):
+            most = min(plan.count or self._dataset.size or 0, self._dataset.size or 0)
+            until = plan.duration or inf
+            for talk in islice(self.talks(), most):
+                if talk.at / plan.speed > until:
+                    return
+                yield talk.due(talk.at / plan.speed)
+            return
+        assert isinstance(plan, OpenLoop)  # noqa: S101 - callers are told by answers, not by times
+        for at, talk in zip(offsets(plan, self._wanted.seed), islice(self.talks(), planned(plan)), strict=True):
+            yield talk.due(at)
+
+    def talks(self) -> Iterator[Talk]:
+        """The conversations of the dataset, again from the start after the last."""
+        wanted, spec, block = self._wanted, self._wanted.dataset, self._wanted.profile.block_size
+        dataset = self._dataset
+        if isinstance(dataset, Trace) and not wanted.by_text:
+            return cycle(lengths.trace(dataset.sessions, page=dataset.page, block=block))
+        if self._name in datasets.FROM_FILE or wanted.by_text:
+            return simulation_text.talks(dataset, block=block)
+        prompt = Lengths(spec.input_len, spec.range_ratio)
+        output = Lengths(spec.output_len or 128, spec.range_ratio)
+        if self._name == "random":
+            return lengths.random_lengths(wanted.seed, prompt, output, prefix=spec.prefix_len, block=block)
+        if self._name == "prefix":
+            return lengths.shared_prefixes(
+                wanted.seed, prompt, output, groups=spec.groups, prefix=spec.prefix_len or 256, alpha=spec.zipf,
+                block=block,
+            )
+        return lengths.conversations(
+            wanted.seed, prompt, output, turns=Lengths(spec.turns, spec.turns_ratio), system=spec.prefix_len,
+            think=spec.think, block=block,
+        )
+
+
+def outcome(fleet: Fleet, name: str, wanted: Wanted) -> Outcome:
+    """Figures of a fleet that has run."""
+    log, workers = fleet.log, len(fleet.engines)
+    window = max(fleet.now - min(log.sent, default=0.0), 0.0)
+    shares = [0] * workers
+    for index in log.worker:
+        shares[index] += 1
+    times = list(zip(log.ttft, log.e2el, log.output, strict=True)) if wanted.slos else []
+    kept = attainment(wanted.slos, times, log.too_long)
+    prompt, cached, output = sum(log.prompt), sum(log.cached), sum(log.output)
+
+    def rate(amount: float) -> float:
+        return amount / window if window else 0.0
+
+    return Outcome(
+        policy=name, workers=workers, requests=len(log), too_long=log.too_long, window_s=window,
+        latency=_latency(log), input_tokens=prompt, cached_tokens=cached, output_tokens=output,
+        hit_rate=cached / prompt if prompt else 0.0, shares=tuple(shares),
+        imbalance=max(shares) * workers / len(log) if len(log) else 0.0,
+        busy=rate(sum(fleet.busy) / workers), gpu_seconds=window * workers * wanted.gpus,
+        preemptions=sum(engine.counters.preemptions for engine in fleet.engines),
+        requests_per_s=rate(len(log)), output_tokens_per_s=rate(output), attainment=kept,
+        goodput=rate(kept.good) if kept else None,
+    )
+
+
+def _latency(log: Log) -> dict[str, Distribution]:
+    if not len(log):
+        return {}
+    tpot = [
+        (whole - first) / (tokens - 1)
+        for first, whole, tokens in zip(log.ttft, log.e2el, log.output, strict=True) if tokens > 1
+    ]
+    pools = {"ttft": sorted(log.ttft), "tpot": sorted(tpot), "e2el": sorted(log.e2el)}
+    return {kind: figures(pool) for kind, pool in pools.items() if pool}
