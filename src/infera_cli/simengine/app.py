@@ -21,6 +21,7 @@ from infera_cli.simengine.http import Exchange
 from infera_cli.simengine.kv_events import KvEvents
 from infera_cli.simengine.options import Options
 from infera_cli.simengine.styles import Chat, Completion, Messages, Style
+from infera_cli.simengine.tools import ChatCall, MessagesCall, forced_tool
 from infera_cli.simulator import text
 from infera_cli.simulator.engine import EngineModel
 
@@ -44,6 +45,7 @@ class App:
         self._created = int(time.time())
         self._fault = faults.NONE
         self._fault_left = 0
+        self._profiling = False
         self._health: int | str = 200
         self._live: set[Generation] = set()
         self._held: set[Exchange] = set()        # exchanges that a fault keeps waiting
@@ -57,6 +59,7 @@ class App:
             ("POST", "/v1/messages/count_tokens"): self._count_tokens,
             ("POST", "/v1/embeddings"): self._embeddings,
             ("POST", "/reset_prefix_cache"): self._reset_cache,
+            ("POST", "/start_profile"): self._start_profile, ("POST", "/stop_profile"): self._stop_profile,
             ("GET", "/sim/stats"): self._get_stats, ("POST", "/sim/faults"): self._set_faults,
             **{("POST", path): self._generate for path in _GENERATING},
         }
@@ -191,8 +194,11 @@ class App:
 
     def _style(self, path: str, name: str, asked: ask.Ask) -> Style:
         model, now = self.options.names[0], int(time.time())
+        tool = None if path == "/v1/completions" else forced_tool(asked.body)
         if path == "/v1/messages":
-            return Messages(name, model)
+            return Messages(name, model) if tool is None else MessagesCall(name, model, tool)
+        if tool is not None:
+            return ChatCall(name, model, now, tool, include_usage=asked.usage)
         kind = Chat if path == "/v1/chat/completions" else Completion
         return kind(name, model, now, include_usage=asked.usage)
 
@@ -200,6 +206,19 @@ class App:
         body = ask.read_json(exchange.request.body)
         ask.check_model(body, self.options)
         return body
+
+    # ── profiling ────────────────────────────────────────────────────────────────────────────────────
+    def _start_profile(self, exchange: Exchange) -> None:
+        """A second start before a stop is a conflict (engines §1.11); nothing is written."""
+        if self._profiling:
+            exchange.json(409, faults.error_body(409, "Profiling is already running.", kind="Conflict"))
+            return
+        self._profiling = True
+        exchange.reply(200, b"", "")
+
+    def _stop_profile(self, exchange: Exchange) -> None:
+        self._profiling = False
+        exchange.reply(200, b"", "")
 
     # ── faults ───────────────────────────────────────────────────────────────────────────────────────
     def _fault_of(self, header: str | None) -> Fault:
