@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
 
+from infera_cli.cli.app import run
 from infera_cli.launch.state import StateFile
 from tests.support.fleet import FleetProcess, FleetServer, alive, carriers, host, launched, swept
 from tests.support.sshd import Home, Sshd
@@ -34,11 +40,14 @@ class Fleet:
         self.file.write_text(json.dumps({"hosts": list(hosts)}))
 
     def __call__(self, verb: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [*COMMAND, verb, str(self.file), *words]
-        ran = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=100, check=False,
-                             stdin=subprocess.DEVNULL)
-        assert ran.returncode == code, f"{ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-        return ran
+        argv = ["fleet", verb, str(self.file), *words]
+        out, err, root = io.StringIO(), io.StringIO(), logging.getLogger()
+        handlers, level = list(root.handlers), root.level
+        with mock.patch.dict(os.environ, self.env, clear=True), redirect_stdout(out), redirect_stderr(err):
+            ended = run(argv)
+        root.handlers[:], root.level = handlers, level
+        assert ended == code, f"{ended}\n{out.getvalue()}\n{err.getvalue()}"
+        return subprocess.CompletedProcess(argv, ended, out.getvalue(), err.getvalue())
 
     def states(self) -> dict[str, str]:
         rows = json.loads(self("status", "-o", "json").stdout)["slots"]
@@ -240,8 +249,6 @@ def test_another_command_that_holds_the_state_is_8_and_named(fleet: Fleet) -> No
 
 async def test_a_running_server_is_asked_instead(fleet: Fleet) -> None:
     """up, restart, scale, rollout and down go through the API of the server that owns the slots."""
-    import asyncio
-
     entry = host(fleet.folder)
     state = ("--state-file", str(fleet.folder / "state.json"))
     async with FleetProcess(fleet.folder, [entry], *state, env={"INFERA_ADMIN_TOKEN": "sesame"}) as server:
@@ -249,18 +256,18 @@ async def test_a_running_server_is_asked_instead(fleet: Fleet) -> None:
         fleet.file = server.file
         fleet.env["INFERA_ADMIN_TOKEN"] = "sesame"
 
-        async def run(verb: str, *words: str, code: int = 0) -> str:
+        async def ask(verb: str, *words: str, code: int = 0) -> str:
             return (await asyncio.to_thread(fleet, verb, *words, *state, code=code)).stdout
 
-        assert await run("up") in ("1 kept, 1 ready\n",)
+        assert await ask("up") == "1 kept, 1 ready\n"
         before = fleet.pids
-        assert await run("restart", "x-d1") == "1 ready\n"
+        assert await ask("restart", "x-d1") == "1 ready\n"
         assert fleet.pids["x-d1"] != before["x-d1"]
         server.file.write_text(json.dumps({"hosts": [{**entry, "serve_args": ["--generation", "2"]}]}))
-        assert await run("rollout") == "2 ready\n"
-        assert await run("rollout") == "nothing to do\n"
-        assert await run("scale", "1", "-y") == "1 stopped\n"
-        assert await run("down", "-y") == "1 stopped\n"
+        assert await ask("rollout") == "2 ready\n"
+        assert await ask("rollout") == "nothing to do\n"
+        assert await ask("scale", "1", "-y") == "1 stopped\n"
+        assert await ask("down", "-y") == "1 stopped\n"
         assert server.running
         fleet.env["INFERA_ADMIN_TOKEN"] = "wrong"
         await asyncio.to_thread(fleet, "up", *state, code=1)
@@ -268,8 +275,6 @@ async def test_a_running_server_is_asked_instead(fleet: Fleet) -> None:
 
 async def test_down_drains_at_the_router_that_is_named(fleet: Fleet) -> None:
     """A router that serves the replica as one of its own is told first; it gives it no new work from then on."""
-    import asyncio
-
     entry = host(fleet.folder, devices=[0])
     fleet.write(entry)
     await asyncio.to_thread(fleet, "up")

@@ -182,8 +182,9 @@ class Supervisor:
         told = await self.processes.tail(seat.launch)
         hint = seat.launch.engine.explain(told)
         seat.error = why + (f": {hint}" if hint else "")
-        log.error("%s: launch failed: %s; its log is %s on %s%s", seat.name, seat.error, seat.launch.log,
-                  seat.launch.place, f" and ends:\n{told}" if told else ", and is empty")  # fmt: skip
+        launch = seat.launch
+        log.error("%s: launch failed: %s; its log is %s on %s", seat.name, seat.error, launch.log, launch.place)
+        _log_lines(seat, told)
         self._watchers.pop(seat.name, None)
         await self._stopped(seat, drain=False)
         self._changed(seat, "failed")
@@ -289,9 +290,7 @@ class Supervisor:
     async def _replace(self, seat: Seat) -> None:
         seat.replaced = [when for when in seat.replaced if self._time.now() - when < HOUR]
         log.error("%s: down for %g s, %s", seat.name, self.rules.dwell, "replacing it")
-        told = await self.processes.tail(seat.launch)
-        if told:
-            log.info("%s: its log ends:\n%s", seat.name, told)
+        _log_lines(seat, await self.processes.tail(seat.launch))
         self._table.leave(seat.name)
         left = await self._end(seat)
         if not may_replace(seat.replaced, self._time.now()):
@@ -374,6 +373,11 @@ class Supervisor:
         """Replicas, suspects and orphans, and which launches failed."""
         records = [seat.record for seat in self.pool.seats if seat.record is not None]
         self._state.write([*records, *self._orphans], [seat.name for seat in self.pool.seats if seat.failed])
+
+
+def _log_lines(seat: Seat, told: str) -> None:
+    for line in told.splitlines():
+        log.error("%s | %s", seat.name, line)
 
 
 def _go(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -184,7 +184,7 @@ async def rollout(
     interrupted one goes on where it stopped; a slot that its failure left free is launched first."""
     await owner.reread(digests)
     rows = await owner.rows()
-    behind = [str(row["slot"]) for row in rows if row.get("drifted") or row["state"] in ("down", "loading")]
+    behind = [str(row["slot"]) for row in rows if row.get("drifted") or row["state"] == "down"]
     failed = [str(row["slot"]) for row in rows if row["state"] == "free" and row.get("error")]
     return await restart(owner, [*failed, *behind], at_once=at_once, drain=drain, within=within, tell=tell)
 
