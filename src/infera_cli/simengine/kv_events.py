@@ -116,7 +116,8 @@ class KvEvents:
 
     def _told(self, event: CacheEvent) -> Any:
         if not isinstance(event, Stored):
-            return self._shaped("BlockRemoved", {"block_hashes": [self._hash(event.hash)], "medium": "GPU"})
+            gone = {"block_hashes": [self._hash(event.hash)], "medium": "GPU", "group_idx": 0}
+            return self._shaped("BlockRemoved", gone)
         size, count = self._block_size, len(event.hashes)
         ids, salt = self._prompts.get(event.owner, ((), ""))
         extra = [[salt] if salt and not event.start and not at else None for at in range(count)]

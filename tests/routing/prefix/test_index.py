@@ -260,6 +260,7 @@ def test_rulings_31_the_view_predicts_what_a_real_vllm_reports(name: str) -> Non
                 assert isinstance(event, Cleared)
                 index.clear(slot)
     first = recording.requests[0]["ask"]["prompt"]
+    assert len(slot) == len(first) // size  # all else was evicted or reset in the end
     assert dict(index.depths(chain(first, size), slot.bit)) == {slot.bit: len(first) // size}
 
 

@@ -161,7 +161,7 @@ class PrefixIndex:
 
     def remove(self, slot: Slot, hashes: Iterable[int], group: int | None = None) -> int:
         """Copies of blocks are gone; returns how many of `hashes` were not known."""
-        if group != slot.group:
+        if group is not None and slot.group is not None and group != slot.group:
             return 0
         unknown = 0
         for key in hashes:

@@ -91,7 +91,7 @@ class Slot:
         """Whether an event is of the group and page size that is indexed; the first one seen settles both."""
         if self.block_size is None or not self.blocks:
             self.block_size, self.group = block_size, group
-        return group == self.group and block_size == self.block_size
+        return block_size == self.block_size and (group == self.group or group is None or self.group is None)
 
     # ── stored ───────────────────────────────────────────────────────────────────────────────────────
     def link(self, run: Run) -> Iterator[int]:
