@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -70,6 +70,20 @@ class Server:
             return Answer(answer.status, answer.read(), {key.lower(): value for key, value in answer.getheaders()})
         except (OSError, http.client.HTTPException) as fault:
             raise ServerUnreachable(f"cannot reach {self.url} ({_reason(fault)}); {NEXT}") from None
+        finally:
+            connection.close()
+
+    def lines(self, path: str, **query: Any) -> Iterator[bytes]:
+        """The lines of a stream as they come, empty ones too; it ends with the stream. Raises as `get`."""
+        connection = self._connection()
+        try:
+            connection.request("GET", f"{self._prefix}{path}?{urlencode(query)}", None, self._headers(None))
+            answer = connection.getresponse()
+            if answer.status != 200:
+                self.read(Answer(answer.status, answer.read(), {}))
+            yield from answer
+        except (OSError, http.client.HTTPException) as fault:
+            raise ServerUnreachable(f"lost {self.url} ({_reason(fault)}); {NEXT}") from None
         finally:
             connection.close()
 

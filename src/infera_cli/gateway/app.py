@@ -19,6 +19,7 @@ from infera_cli.gateway.endpoints import (
     prewarm,
     profile,
     replicas,
+    trace,
     workers,
 )
 from infera_cli.gateway.endpoints.parts import ControlParts
@@ -37,7 +38,7 @@ def build_app(parts: ControlParts) -> FastAPI:
         redirect_slashes=False,
     )
     answers.install(app)
-    for family in (health, models, workers, replicas, admin, profile, cache, prewarm, metrics):
+    for family in (health, models, workers, replicas, admin, profile, cache, prewarm, trace, metrics):
         app.include_router(family.routes(parts))
     if parts.nodes is not None:
         app.include_router(nodes.routes(parts.nodes, parts.fleet, parts.access, parts.version))

@@ -34,6 +34,7 @@ from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
 from infera_cli.gateway.prewarm import CacheDaemon
 from infera_cli.gateway.source_board import SourceBoard
+from infera_cli.gateway.trace import Tracing
 from infera_cli.gateway.upstream.dial import Dialer
 from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.gateway.upstream.http import Client
@@ -46,6 +47,7 @@ from infera_cli.telemetry.inferact import Exposition, WithNodes
 from infera_cli.telemetry.journal import Journal
 from infera_cli.telemetry.metrics import Metrics
 from infera_cli.telemetry.recorder import Consumer, Recorder
+from infera_cli.telemetry.usage import read_usage
 from infera_cli.telemetry.watched import Watched
 from infera_cli.wiring import cache, translation
 from infera_cli.wiring.discovery import FromEtcd
@@ -131,7 +133,8 @@ class Server:
         files = (self.settings.replicas, self.settings.config)
         self.source_board = SourceBoard(self.bus, [name for name in files if name])
         drift = [self.cache.drift.add] if self.cache else []
-        for consumer in (self.metrics.add, self.journal.add, *drift, *self._access_log()):
+        self.tracing = Tracing(self.gate, read_usage)
+        for consumer in (self.metrics.add, self.journal.add, self.tracing.add, *drift, *self._access_log()):
             self.recorder.feed(consumer)
 
     def close(self) -> None:
@@ -204,6 +207,7 @@ class Server:
             source_kind="discovery" if self.discovery else "files",
             records=self.discovery.records if self.discovery else {},
             body_limit=self.settings.max_body_size,
+            trace=self.tracing,
             aliases=self.aliases,
             profile=self.fetch if self.settings.enable_profiling else None,
             prewarm=CacheDaemon(self.settings.kvd_socket_path) if self.settings.kvd_socket_path else None,

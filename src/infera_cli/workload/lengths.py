@@ -106,20 +106,25 @@ def conversations(
 
 
 def trace(sessions: Sequence[Sequence[Row]], *, page: int, block: int) -> Talks:
-    """Recorded requests, each list one session. `page` is what a block id of the trace stands for in tokens.
+    """Recorded requests, each list one conversation, whose later rows are what is said after the answers before.
 
-    An id is taken for what it is in Mooncake traces: the name of its page and all pages before it.
+    `page` is what a block id stands for in tokens. An id is taken for what it is in Mooncake traces: the name of its
+    page and all pages before it.
     """
     per = max(1, page // block)
     own = _OWN << 22    # above the names that pages are cut into
     for session in sessions:
         made: list[Part] = []
+        chain: list[int] = []
+        tokens = 0
         for row in session:
-            prompt, answer = max(1, row.prompt), max(1, row.output)
-            chain = [identity * per + place for identity in row.blocks for place in range(per)][: prompt // block]
+            prompt, answer = tokens + max(1, row.prompt), max(1, row.output)
+            if not made:
+                chain = [name * per + place for name in row.blocks for place in range(per)][: prompt // block]
             more = (prompt + answer) // block - len(chain)
-            chain += range(own, own + more)
+            chain = [*chain, *range(own, own + more)]
             own += more + 1
             ends = tuple(min(prompt, page * (place + 1)) for place in range(len(row.blocks)))
             made.append(Part(prompt, answer, chain, row.blocks, ends, 0, row.delay if made else 0.0))
-        yield Talk(tuple(made), session[0].session, session[0].at)
+            tokens = prompt + answer
+        yield Talk(tuple(made), session[0].session or session[0].pin, session[0].at)

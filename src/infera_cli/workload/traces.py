@@ -23,12 +23,13 @@ BLOCK = 512  # tokens a hash id stands for in Mooncake traces
 class Row:
     """One recorded request: `at` in seconds, lengths in tokens."""
 
-    __slots__ = ("at", "blocks", "delay", "output", "prompt", "session", "text")
+    __slots__ = ("at", "blocks", "delay", "output", "pin", "prompt", "session", "text")
 
     def __init__(self, at: float, prompt: int, output: int) -> None:
         self.at, self.prompt, self.output = at, prompt, output
         self.blocks: tuple[int, ...] = ()
         self.session: str | None = None
+        self.pin: str | None = None     # a session key that goes along, without making rows one conversation
         self.delay = 0.0
         self.text: str | None = None
 
@@ -79,7 +80,7 @@ class Trace:
             Turn(self._prompt(row, index, turn), row.output, think=row.delay) for turn, row in enumerate(rows)
         )
         return Item(
-            turns=turns, at=rows[0].at + lap * self.span, session=rows[0].session, asked=rows[0].prompt
+            turns=turns, at=rows[0].at + lap * self.span, session=rows[0].session or rows[0].pin, asked=rows[0].prompt
         )
 
     def _prompt(self, row: Row, index: int, turn: int) -> str:
@@ -127,10 +128,17 @@ def mooncake(
 ) -> Trace:
     """`{"timestamp": ms, "input_length", "output_length", "hash_ids": […]}` a line.
 
-    Read as well: `session_id`, `delay` (ms), `text_input`, and the aliases `input_tokens`,
-    `output_tokens`, `created_time`, `delay_ms`.
+    Read as well: `session_id`, `delay` (ms), `text_input`, the aliases `input_tokens`, `output_tokens`,
+    `created_time`, `delay_ms`, and what `infera record` adds: `session`, the key a request came with, its prompt
+    holding all of the conversation already, and `block_size`, which then counts instead of `block`.
     """
-    rows = [_mooncake_row(row, origin, number) for number, row in numbered(lines, origin)]
+    rows: list[Row] = []
+    for number, raw in numbered(lines, origin):
+        rows.append(_mooncake_row(raw, origin, number))
+        if raw.get("block_size") is not None:
+            block = _whole(raw["block_size"], origin, number, "block_size")
+            if block < 1:
+                raise fault(origin, number, "block_size is not at least 1")
     return Trace(_some(rows, origin), seed, block=block, count=count)
 
 
@@ -154,6 +162,7 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
         raise fault(origin, number, "hash_ids is not a list of whole numbers")
     row.blocks, row.text = tuple(ids), raw.get("text_input")
     row.session = None if raw.get("session_id") is None else str(raw["session_id"])
+    row.pin = None if raw.get("session") is None else str(raw["session"])
     row.delay = float(first("delay", "delay_ms") or 0) / 1000
     return row
 

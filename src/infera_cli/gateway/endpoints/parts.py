@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal, Protocol
@@ -47,6 +47,13 @@ class Explanation:
     affinity: str
     candidates: Sequence[Candidate]
     error: str | None = None
+
+
+class Trace(Protocol):
+    """Records what is served, without what is said."""
+
+    def record(self, seconds: float, stopped: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Lines of JSON, until time is up or `stopped`."""
 
 
 class Explain(Protocol):
@@ -139,4 +146,5 @@ class ControlParts:
     aliases: Aliases = field(default_factory=Aliases)
     profile: Post | None = None
     prewarm: Prewarm | None = None
+    trace: Trace | None = None
     body_limit: int = 64 << 20

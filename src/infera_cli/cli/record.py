@@ -1,0 +1,71 @@
+"""`infera record`: a trace of real traffic that `infera bench` and `infera simulate` replay."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from infera_cli.cli.console import console
+from infera_cli.cli.groups import PlainCommand, verb
+from infera_cli.cli.options import settings_of
+from infera_cli.cli.servers import target
+from infera_cli.config.kinds import RangeError, ReadError, Seconds
+from infera_cli.config.settings import ClientSettings
+from infera_cli.errors import ConfigError, UsageError
+
+app = verb()
+LONGEST = 86_400.0
+
+For = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, e.g. 90s or 10m.")]
+Out = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="File to write.")]
+
+
+@app.command(cls=PlainCommand)
+@settings_of(ClientSettings)
+def record(typed: dict[str, Any], *, length: For = "10m", output: Out = "trace.jsonl") -> None:
+    """Record what a running server serves: times, lengths and which beginnings of prompts were equal.
+
+    No text leaves the server. Prompts are named by hashes with a key that is made for the recording and kept nowhere.
+
+    \b
+    infera record --for 10m -o trace.jsonl
+    infera simulate --workers 2..32 --goodput ttft:500 --dataset-name mooncake --dataset-path trace.jsonl
+    infera bench --base-url http://127.0.0.1:8000 --dataset-name mooncake --dataset-path trace.jsonl --speed 2
+    """
+    from infera_cli.client.http import Server
+    from infera_cli.client.record import record as write
+
+    seconds, path = _seconds(length), Path(output)
+    if not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+    place = target(typed)
+    server = Server(place["url"], token=place["token"], timeout=max(place["timeout"], 10.0))
+    console.say(f"recording {length} of {server.url}; Ctrl-C ends it earlier")
+    rows = write(server.lines("/v1/admin/trace", seconds=seconds), path, _tell)
+    if sys.stderr.isatty():
+        console.say("")
+    if not rows:
+        raise ConfigError(f"no request ended in that time; {path} is empty")
+    console.data(f"{path}: {rows} requests")
+
+
+def _tell(rows: int) -> None:
+    """Show how many there are, on a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{rows} requests")
+        sys.stderr.flush()
+
+
+def _seconds(text: str) -> float:
+    kind = Seconds()
+    try:
+        value: float = kind.read(text)
+        kind.check(value)
+    except (ReadError, RangeError) as reason:
+        raise UsageError(f"--for {reason}, not {text!r}") from None
+    if value > LONGEST:
+        raise ConfigError("--for is at most 24h")
+    return value

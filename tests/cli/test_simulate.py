@@ -1,0 +1,90 @@
+"""`infera simulate` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Infera
+
+SMALL = ("--dataset-name", "multi-turn", "--rate", "10", "-n", "60", "--isl", "100", "--osl", "16")
+
+
+def test_policies_side_by_side(infera: Infera) -> None:
+    """A line a policy, and the one that keeps conversations together finds more in its caches."""
+    found = infera("simulate", "--workers", "4", "--policy", "session,round-robin", *SMALL, "-o", "json")
+    assert found.code == 0
+    session, turns = json.loads(found.out)["outcomes"]
+    assert (session["policy"], turns["policy"]) == ("session", "round-robin")
+    assert session["requests"] == turns["requests"] == 180
+    assert session["hit_rate"] > 1.5 * turns["hit_rate"]
+
+
+def test_the_same_seed_gives_the_same_bytes(infera: Infera) -> None:
+    """Two simulations with one seed print the same JSON, another seed another."""
+    first, again, other = (infera("simulate", *SMALL, "--random-range-ratio", "0.5", "-o", "json", "--seed", seed).out
+                           for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other
+
+
+def test_a_range_of_workers_answers_how_many(infera: Infera) -> None:
+    """With limits, the fewest workers that keep them are found and said; one fewer does not keep them."""
+    found = infera("simulate", "--workers", "1..16", "--goodput", "ttft:500", "tpot:12", *SMALL, "-o", "json")
+    document = json.loads(found.out)
+    fewest = document["replicas"]["session"]
+    good = {one["workers"]: one["attainment"]["good"] / one["attainment"]["judged"] for one in document["outcomes"]}
+    assert found.code == 0
+    assert good[fewest] >= 0.95
+    assert good.get(fewest - 1, 0.0) < 0.95
+
+
+def test_limits_that_nobody_keeps_fail(infera: Infera) -> None:
+    """When not even the most workers keep the limits, the sentence says so and the exit code is 1."""
+    found = infera("simulate", "--workers", "1..2", "--goodput", "ttft:0.1", *SMALL)
+    assert found.code == 1
+    assert "session: not even the most workers that were allowed keep the limits" in found.out
+
+
+def test_a_page_and_a_picture_are_written(infera: Infera, tmp_path: Path) -> None:
+    """--html is one page without network assets, --plot an SVG, --result-filename the JSON."""
+    page, plot, result = (tmp_path / name for name in ("a.html", "a.svg", "a.json"))
+    found = infera("simulate", "--policy", "session,cost", *SMALL, "--html", str(page), "--plot", str(plot),
+                   "--result-filename", str(result))
+    assert found.code == 0
+    text = page.read_text()
+    assert text.count("<img") == 2
+    assert 'src="http' not in text
+    assert plot.read_text().startswith("<?xml")
+    assert json.loads(result.read_bytes())["kind"] == "infera-simulation"
+
+
+@pytest.mark.parametrize(("argv", "code", "said"), [
+    (("--workers", "many"), 2, "--workers must look like 8 or 4..64, not 'many'"),
+    (("--workers", "8..4"), 1, "--workers are at least 1"),
+    (("--policy", "best"), 2, "--policy must be one of session,"),
+    (("-c", "4", "-d", "10"), 1, "for callers say how many requests"),
+    (("--dataset-name", "mooncake"), 1, "give --dataset-path"),
+    (("--prefill-rate", "-1"), 1, "such an engine cannot be"),
+    (("--rate", "0"), 1, "the request rate must be above 0"),
+    (("--html", "/nowhere/a.html"), 1, "there is no folder /nowhere"),
+])
+def test_what_cannot_be_simulated_is_refused(infera: Infera, argv: tuple[str, ...], code: int, said: str) -> None:
+    """Bad input ends in one sentence and the exit code of rulings 5."""
+    found = infera("simulate", *argv)
+    assert found.code == code
+    assert said in found.err
+
+
+def test_a_trace_is_replayed_with_its_hits(infera: Infera, tmp_path: Path) -> None:
+    """Rows of a Mooncake trace that share their first page find it cached the second time."""
+    trace = tmp_path / "trace.jsonl"
+    row = '{{"timestamp": {0}000, "input_length": 1024, "output_length": 8, "hash_ids": [7, 10{0}]}}\n'
+    trace.write_text("".join(row.format(number) for number in range(1, 6)))
+    data = ("--dataset-name", "mooncake", "--dataset-path", str(trace))
+    found = infera("simulate", "--workers", "1", *data, "-o", "json")
+    outcome = json.loads(found.out)["outcomes"][0]
+    assert outcome["requests"] == 5
+    assert outcome["cached_tokens"] == 4 * 512
