@@ -1,0 +1,85 @@
+"""`infera record` from the command line, against a server that streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from infera_cli.client.record import record
+from tests.cli.conftest import Infera
+
+ROWS = [{"timestamp": at, "input_length": 9, "output_length": 2, "hash_ids": [at]} for at in (30, 10, 20)]
+
+
+class Streaming(BaseHTTPRequestHandler):
+    """Answers with an empty line and ROWS, or refuses."""
+
+    def do_GET(self) -> None:
+        refused = "seconds=7.0" in self.path
+        self.send_response(403 if refused else 200)
+        self.end_headers()
+        if refused:
+            self.wfile.write(b'{"error": {"message": "admin only"}}')
+            return
+        rows = [] if "seconds=5.0" in self.path else ROWS
+        self.wfile.write(b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Streaming) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_rows_are_written_by_time(infera: Infera, url: str, tmp_path: Path) -> None:
+    """The file has the rows in the order of their times, and the last line says how many."""
+    found = infera("record", "--server", url, "--for", "10m", "-o", "t.jsonl")
+    assert (found.code, found.out) == (0, "t.jsonl: 3 requests\n")
+    rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert [row["timestamp"] for row in rows] == [10, 20, 30]
+
+
+def test_a_recording_without_a_request_is_an_error(infera: Infera, url: str) -> None:
+    """Nothing was served: exit 1 and a sentence."""
+    found = infera("record", "--server", url, "--for", "5s")
+    assert found.code == 1
+    assert "no request ended in that time" in found.err
+
+
+def test_who_may_not_is_told_how(infera: Infera, url: str) -> None:
+    """A refusal names the admin token."""
+    found = infera("record", "--server", url, "--for", "7s")
+    assert found.code == 1
+    assert "admin token" in found.err
+
+
+@pytest.mark.parametrize(("argv", "code"), [(("--for", "soon"), 2), (("--for", "48h"), 1), (("-o", "/nowhere/t"), 1)])
+def test_what_cannot_be_recorded_is_refused(infera: Infera, argv: tuple[str, ...], code: int) -> None:
+    """Bad durations and places end in a sentence before anything is asked."""
+    found = infera("record", *argv)
+    assert found.code == code
+    assert found.err.startswith("error: ")
+
+
+def test_an_interrupted_recording_keeps_what_came(tmp_path: Path) -> None:
+    """Ctrl-C after two rows: both are in the file."""
+
+    def lines() -> Iterator[bytes]:
+        yield from (json.dumps(row).encode() + b"\n" for row in ROWS[:2])
+        raise KeyboardInterrupt
+
+    assert record(lines(), tmp_path / "t.jsonl") == 2
+    assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
