@@ -69,29 +69,30 @@ class MemoryGuard:
         self._relay.on_whole(head, body)
 
     def on_broken(self, connection: Connection, detail: str) -> None:
-        """See Receiver."""
-        if self._head is not None and not self._judge(False, at_its_end=True):
-            return
-        self._relay.on_broken(connection, detail)
+        """See Receiver. What was held back of a broken answer is worth a look, but nothing to pass on."""
+        head, self._head = self._head, None
+        if head is None or not self._handed_over(connection, head, b"".join(self._pieces), done=False):
+            self._relay.on_broken(connection, detail)
 
-    def _judge(self, done: bool, *, at_its_end: bool = False) -> bool:
-        """What was held back is known: pass it on, or have the request served elsewhere. True when it was passed."""
+    def _judge(self, done: bool) -> None:
+        """What was held back is known: pass it on, or have the request served elsewhere."""
         connection, head, body = self._connection, self._head, b"".join(self._pieces)
         self._head = None
-        if connection is None or head is None:
-            return True
-        found = (out_of_memory.event_is_out_of_memory(body) if self._streamed
-                 else out_of_memory.is_out_of_memory(self._status, body))
-        if found and self._trip.ran_out_of_memory((self._status, head, body) if done else None):
-            log.warning("%s ran out of memory; request %s goes elsewhere", connection.pool.spec.id, self._relay.id)
-            return False
-        if at_its_end and not body:
-            return True
+        if connection is None or head is None or self._handed_over(connection, head, body, done=done):
+            return
         if done and self._status == 500 and not body:
             self._trip.suspect()
         self._relay.on_head(connection, self._status, head)
         if self._relay.journey.state == "answering":
             self._relay.on_data(self._pieces, done)
+
+    def _handed_over(self, connection: Connection, head: AnswerHead, body: bytes, *, done: bool) -> bool:
+        """Whether it reports an out-of-memory, and another worker has the request now."""
+        found = (out_of_memory.event_is_out_of_memory(body) if self._streamed
+                 else out_of_memory.is_out_of_memory(self._status, body))
+        if not found or not self._trip.ran_out_of_memory((self._status, head, body) if done else None):
+            return False
+        log.warning("%s ran out of memory; request %s goes elsewhere", connection.pool.spec.id, self._relay.id)
         return True
 
     def _watch(self, pieces: list[bytes]) -> None:

@@ -72,6 +72,10 @@ def status_of(error: InferaError, *, anthropic: bool) -> int:
     return failure_of(error).anthropic_status if anthropic else error.status
 
 
+QUEUE_FULL_CODE = "queue_full"
+"""The scheduler's queue moves all the time: come again in a second (replica-router §2.7)."""
+
+
 def wait_of(error: InferaError, dice: float) -> int | None:
     """Whole seconds for Retry-After, None where waiting does not help.
 
@@ -80,6 +84,8 @@ def wait_of(error: InferaError, dice: float) -> int | None:
     """
     if not failure_of(error).wait:
         return None
+    if error.code == QUEUE_FULL_CODE:
+        return 1
     estimate = min(LONGEST_WAIT, max(SHORTEST_WAIT, error.retry_after or USUAL_WAIT))
     spread = estimate * (1 + _JITTER * (2 * dice - 1))
     return round(min(LONGEST_WAIT, max(SHORTEST_WAIT, spread)))

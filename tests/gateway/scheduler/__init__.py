@@ -1,0 +1,1 @@
+"""The scheduler as a whole: a real server behind a real scheduler file."""
