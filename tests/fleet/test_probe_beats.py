@@ -24,7 +24,7 @@ async def test_probes_are_spread_over_twenty_moments_of_an_interval() -> None:
     for number in range(200):
         registry.add(WorkerSpec(id=str(number), host="h", port=number + 1, models=("m",)))
 
-    async def fetch(spec: WorkerSpec, path: str, *, timeout: float) -> Fine:
+    async def fetch(spec: WorkerSpec, path: str, *, timeout: float) -> Fine:  # noqa: ASYNC109 - the interface
         if path == "/health":
             moments.append(round(clock.now, 6))
         return Fine()
