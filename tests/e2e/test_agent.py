@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.clients.conftest import serving
+from tests.clients.test_guide import ADDRESS, BLOCKS
 from tests.protocol.messages.said import call, chunk, text, usage
 from tests.support.local import LocalServer
 from tests.support.replies import sse
@@ -84,3 +87,20 @@ async def _run(agent: Path, url: str, folder: Path) -> Any:
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, (out + err).decode()[-2000:]
     return json.loads(out)
+
+
+def test_the_agents_block_of_the_guide_runs(agent: Path, tmp_path: Path) -> None:
+    """Done as written, against simulated engines: the agent prints their answer."""
+    flags = next(shlex.split(text)[4:] for _, note, text in BLOCKS if note == "server")
+    block = next(text for _, note, text in BLOCKS if note == "agent")
+    with serving(*flags) as url:
+        environment = {
+            "PATH": f"{agent.parent}:{os.environ['PATH']}", "HOME": str(tmp_path),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
+        }  # fmt: skip
+        said = subprocess.run(
+            ["bash", "-euc", block.replace(ADDRESS, url)], env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert len(said.stdout.split()) > 3
