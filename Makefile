@@ -33,7 +33,7 @@ COMPILED := .venv-compiled/bin
 COMPILED_READY := .venv-compiled/.ready
 SOURCES := $(shell git ls-files src hatch_build.py pyproject.toml)
 
-.PHONY: help demo test lint e2e bench fuzz docs completions clean compiled
+.PHONY: help demo test lint e2e bench fuzz chaos docs completions clean compiled
 
 help:  ## show this list
 	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
@@ -62,6 +62,9 @@ bench: $(COMPILED_READY)  ## ours and its peers side by side; the table goes to 
 
 fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
+
+chaos: $(READY)  ## routers, engines and SSH servers killed at random for two minutes (INFERA_CHAOS_SEED chooses other dice)
+	@$(BIN)/python -m pytest tests/launch/test_chaos.py -m fuzz -n 0 --timeout 600 $(PYTEST_ARGS)
 
 docs completions: $(READY)  ## write the generated pages and completion scripts again
 	@$(BIN)/python docs/generate.py
