@@ -42,6 +42,13 @@ def test_an_unknown_model_lists_what_is_served() -> None:
     assert (caught.value.status, caught.value.param, caught.value.code) == (404, "model", "model_not_found")
 
 
+def test_r034_a_long_name_of_an_unknown_model_is_not_repeated_at_length() -> None:
+    """The refusal echoes 200 characters of the client's name at most."""
+    with pytest.raises(ModelNotFound) as caught:
+        two_models().send(model="z" * 250)
+    assert caught.value.message == f"The model '{'z' * 199}…' is not served here; served are: x, y, y-lora."
+
+
 def test_a_worker_of_unknown_models_may_serve_any() -> None:
     """Before its list is known, a worker is a candidate for every model; afterwards for those it lists."""
     fleet = Fleet("new")

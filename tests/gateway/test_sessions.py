@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -160,3 +161,14 @@ async def test_sessions_are_spread_and_then_stay(serve: Serve) -> None:
     assert [first[f"s{n}"] for n in range(8)] == ["u1", "u2", "u3", "u4"] * 2
     for name, worker in first.items():
         assert (await raw.post(setup.url, headers={"X-Session-Id": name})).get("x-infera-worker") == worker
+
+
+async def test_of_a_model_name_only_the_beginning_is_kept(serve: Serve) -> None:
+    """A model name of 100 KB reaches the worker whole, and takes no more than 257 characters in our records."""
+    setup = await serve(1)
+    body = {"model": "m" * 100_000}
+    assert (await raw.post(setup.url, body=body)).status == 200
+    assert json.loads(setup.u1.calls[0].body) == body
+    async with await raw.Client.connect(setup.url) as client:
+        records = (await client.get("/v1/admin/requests")).json()
+    assert [record["model"] for record in records["requests"]] == ["m" * 256 + "…"]

@@ -17,6 +17,8 @@ from infera_cli.routing.types import Pool
 RETRY_AFTER = 5.0
 """Seconds after which a client may ask again when nothing is routable (replica-router §2.10)."""
 
+_ECHO_LIMIT = 200  # characters of the client's input that an error repeats (R034)
+
 
 class Lane:
     """The workers of one model, in table order, and its rotation counter."""
@@ -83,8 +85,9 @@ class Lanes:
         if not served:
             sentence = "Prefill and decode workers do not serve whole requests, and there is no other worker."
             return NoRoutableWorker(sentence, retry_after=RETRY_AFTER)
+        asked = model if model is None or len(model) <= _ECHO_LIMIT else model[: _ECHO_LIMIT - 1] + "…"
         return ModelNotFound(
-            f"The model {model!r} is not served here; served are: {', '.join(served)}.",
+            f"The model {asked!r} is not served here; served are: {', '.join(served)}.",
             param="model",
             code="model_not_found",
         )

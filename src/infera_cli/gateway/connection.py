@@ -21,6 +21,7 @@ from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.relay import Relay
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.repeat import Repeat
+from infera_cli.protocol.upgrade import without_offer
 
 _LINGER_SECONDS = 5.0
 _PIPELINE = 8
@@ -47,8 +48,8 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "between", "client", "cycle", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
-        "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat",
+        "between", "client", "cycle", "declined", "discarding_since", "flow", "head", "head_bytes", "head_since",
+        "headers", "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat",
         "server_state", "serving", "transport", "unlike", "url",
     )  # fmt: skip
 
@@ -63,6 +64,7 @@ class ClientConnection(HttpToolsProtocol):
         self.length: bytes | None = None
         self.peer = ""
         self.in_head = False
+        self.declined = b""  # the head that offered another protocol, less the offer
         self.between = True  # no part of a message was read since the last whole one
         self.messages = 0    # begun in this read
         self.repeat: _Said | None = None
@@ -110,10 +112,10 @@ class ClientConnection(HttpToolsProtocol):
         self.read_bytes = len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._last_answer()
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
         except httptools.HttpParserError as error:
-            if isinstance(error, httptools.HttpParserCallbackError):
+            if isinstance(error, httptools.HttpParserCallbackError) and not _is_bad_target(error):
                 _log.error("a request could not be handled", exc_info=error)
             self._refuse_connection(RequestError("The request is not valid HTTP/1.1."))
         else:
@@ -121,6 +123,15 @@ class ClientConnection(HttpToolsProtocol):
                 self._wait_for_head()
             elif self.between and self.messages == 1 and self.unlike < _UNLIKE_ENOUGH:
                 self._remember(data)
+
+    def _decline(self, rest: bytes) -> None:
+        """No protocol is changed here: read the request again as if it had not offered to, with its body."""
+        head, self.declined = self.declined, b""
+        if head and self.messages <= _PIPELINE:
+            self.parser = httptools.HttpRequestParser(self)
+            self._parse(head + rest)
+        elif self.discarding_since is None:
+            self._refuse_connection(RequestError("Only HTTP/1.1 and HTTP/1.0 are spoken here."))
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -159,11 +170,16 @@ class ClientConnection(HttpToolsProtocol):
         if self._head_is_too_large():
             self._refuse_connection(self._headers_too_large())
             return
+        method = self.parser.get_method()
+        if self.parser.should_upgrade() and method != b"CONNECT":
+            version = self.parser.get_http_version()
+            self.declined = without_offer(method, self.url, version, self.headers, self.length)
+            return
         target = self.url
         if not target.startswith(b"/"):
             target = _origin_form(target)
         path = target.partition(b"?")[0]
-        if takes(path) and self.parser.get_method() == b"POST":
+        if takes(path) and method == b"POST":
             self._take_relay(target, path)
         else:
             self._to_app()
@@ -178,7 +194,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self.between = True
-        if self.discarding_since is not None:
+        if self.discarding_since is not None or self.declined:
             return
         if isinstance(self.cycle, Relay):
             self.cycle.take_end()
@@ -334,6 +350,11 @@ class ClientConnection(HttpToolsProtocol):
             f"The request head is over the limit of {limits.header_bytes} bytes or {limits.header_count} fields "
             "(--max-header-size)."
         )
+
+
+def _is_bad_target(error: BaseException) -> bool:
+    """Whether a callback failed for the client's target alone, which is nothing for our log."""
+    return isinstance(error.__context__, httptools.HttpParserInvalidURLError)
 
 
 def _origin_form(url: bytes) -> bytes:

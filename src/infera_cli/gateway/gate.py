@@ -21,7 +21,7 @@ from infera_cli.gateway.overdue import overdue
 from infera_cli.gateway.plan import Plan
 from infera_cli.gateway.refusals import Refusal, error_event, refusal
 from infera_cli.gateway.relay import Relay
-from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED
+from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED, is_relayed
 from infera_cli.gateway.translation.relay import TranslatedRelay
 from infera_cli.gateway.upstream.http import Client
 from infera_cli.protocol import sse
@@ -39,7 +39,7 @@ _GENERATING = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
 def takes(path: bytes) -> bool:
     """Whether a POST to that path goes to a worker as it is."""
-    return path in _RELAYED or (path.startswith(_RELAYED_PREFIX) and len(path) > len(_RELAYED_PREFIX))
+    return path in _RELAYED or (path.startswith(_RELAYED_PREFIX) and is_relayed(path.decode("latin-1")))
 
 
 class Idle(Protocol):

@@ -5,6 +5,8 @@ The data plane takes these at *headers complete*; the control plane documents th
 
 from __future__ import annotations
 
+import re
+
 RELAYED: dict[str, str] = {
     "/v1/chat/completions": "Chat completion, unary or streamed",
     "/v1/completions": "Text completion, unary or streamed",
@@ -21,11 +23,13 @@ RELAYED: dict[str, str] = {
     "/tokenize": "Token ids of a prompt",
     "/detokenize": "Text of token ids",
 }
-"""Path → one line for people. Anything else below AUDIO_PREFIX is relayed as well."""
+"""Path → one line for people. Plain names below AUDIO_PREFIX are relayed as well."""
 
 AUDIO_PREFIX = "/v1/audio/"
+_PLAIN = re.compile(re.escape(AUDIO_PREFIX) + r"[A-Za-z0-9_-]{1,64}(?:/[A-Za-z0-9_-]{1,64}){0,3}")
+"""Neither dots nor percent signs: they could lead a worker, or a proxy before it, to a route that is not relayed."""
 
 
 def is_relayed(path: str) -> bool:
     """Whether a POST to `path` (without the query string) goes to a worker."""
-    return path in RELAYED or (path.startswith(AUDIO_PREFIX) and len(path) > len(AUDIO_PREFIX))
+    return path in RELAYED or _PLAIN.fullmatch(path) is not None

@@ -62,12 +62,18 @@ def peek(body: bytes | bytearray) -> Peek:
     return peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata)
 
 
+_LONGEST_MODEL = 256
+"""Characters of a model's name that are looked at: it is kept with the request's record and written to logs."""
+
+
 def peek_of(model: object, session_id: object, cache_key: object, metadata: object) -> Peek:
     """What those four members of a body tell, whatever they hold."""
     named = None
     if session_id is not None or cache_key is not None or metadata is not None:
         named = _session(session_id, cache_key, metadata)
-    return Peek(model if type(model) is str else None, named)
+    if type(model) is not str:
+        return Peek(None, named)
+    return Peek(model if len(model) <= _LONGEST_MODEL else model[:_LONGEST_MODEL] + "…", named)
 
 
 def _session(session_id: object, cache_key: object, metadata: object) -> tuple[str, str] | None:

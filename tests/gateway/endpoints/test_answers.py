@@ -67,3 +67,10 @@ def test_relayed_routes_are_those_of_the_table_and_everything_below_audio() -> N
     """`/v1/audio/*` is relayed whole, the bare prefix is not."""
     assert all(map(is_relayed, [*RELAYED, "/v1/audio/anything"]))
     assert not any(map(is_relayed, ["/v1/audio/", "/v1/audio", "/v1/models", "/V1/score", "/tokenize/"]))
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/../../sleep", "/v1/audio/%2e%2e/x", "/v1/audio/a/..", "/v1/audio/a//b",
+                                  "/v1/audio/" + "x" * 65, "/v1/audio/a\\b"])
+def test_no_path_below_audio_leads_out_of_it(path: str) -> None:
+    """Dots, escapes and empty steps could reach a worker's own admin routes, so such paths are not relayed."""
+    assert not is_relayed(path)

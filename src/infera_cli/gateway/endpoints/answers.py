@@ -65,7 +65,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     path = request.url.path
-    if error.status_code == 404 and is_relayed(path):
+    if error.status_code == 404 and request.method != "POST" and is_relayed(path):
         return refuse(request, _wrong_method(request), {"Allow": "POST"})
     if error.status_code == 404:
         return refuse(request, NotFound(f"There is no {clip(path)} here; /docs lists what there is."))
