@@ -8,6 +8,8 @@ import os
 import signal
 import stat
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,27 @@ def test_a_load_process_that_dies_ends_the_run() -> None:
     assert found.verdict.exit_code == 1
     assert any("died (exit code -9)" in reason for reason in found.verdict.reasons)
     assert found.figures.counts.ok > 0
+
+
+def test_a_load_process_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
+    """Both ends of its pipes gone, as after a kill of the benchmark: the load process ends, and the load with it."""
+    with TimedTarget(lambda _got: stream(0.01, 0.01, 3)) as target:
+        job = Job(Target(target.url), Shape("chat", "m"), OpenLoop(20.0, duration=600.0), DatasetSpec(), 1)
+        jobs.write(job, tmp_path / "job")
+        (tmp_path / "spool").touch()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "infera_cli.loadtest.child", str(tmp_path / "job"), str(tmp_path / "spool")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()     # it is ready
+        child.stdin.write(b"go %f\n" % time.perf_counter())
+        child.stdin.flush()
+        child.stdout.readline()     # it is running
+        child.stdout.close()
+        child.stdin.close()
+        assert child.wait(20) == 1
+    assert target.got
 
 
 def test_a_job_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -23,10 +23,16 @@ from infera_cli.loadtest import job as jobs
 from infera_cli.loadtest.load import Load, environment
 
 
+PARENT_GONE = 1
+
+
 def report(progress: jobs.Progress) -> None:
-    """Tell the parent."""
-    sys.stdout.buffer.write(msgspec.json.encode(progress) + b"\n")
-    sys.stdout.buffer.flush()
+    """Tell the parent; when there is none any more, end at once: locust would call whoever raises here again."""
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(progress) + b"\n")
+        sys.stdout.buffer.flush()
+    except OSError:
+        os._exit(PARENT_GONE)
 
 
 class Stoppable(Protocol):
