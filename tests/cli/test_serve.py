@@ -88,15 +88,6 @@ def test_flags_of_later_versions_are_refused_in_words(infera: Infera, flag: str)
                    "name the workers with --replicas FILE or --worker URL\n")
 
 
-@pytest.mark.parametrize("policy", ["kv-aware", "prefix-aware", "adaptive", "cost"])
-def test_policies_of_later_versions_are_refused_in_words(infera: Infera, policy: str) -> None:
-    """Exit status 2, and the policies there are."""
-    code, _, err = infera("serve", "--sim", "1", "--router-policy", policy)
-    assert code == 2
-    assert err == (f"error: --router-policy: '{policy}' is not in this version; "
-                   "choose one of session, round-robin, least-loaded, random, power-of-two\n")
-
-
 def test_a_flag_that_does_not_parse_is_told_before_a_missing_file(infera: Infera) -> None:
     """Exit status 2 even when the replica file is missing too."""
     code, out, err = infera("serve", "--replicas", "none.json", "--port", "abc")
