@@ -97,11 +97,15 @@ class Engine(Process):
     def __init__(self, name: str, python: str, model: Path, folder: Path) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.traces = folder / f"{name}-traces"
         command = [
             python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
             "--served-model-name", "tiny", "--load-format", "dummy", "--dtype", "float32",
             "--max-model-len", "2048", "--enforce-eager", "--host", "127.0.0.1", "--port", str(self.port),
             "--block-size", "32", "--enable-prefix-caching", "--enable-prompt-tokens-details",
+            "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+            "--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+            "--profiler-config", json.dumps({"profiler": "torch", "torch_profiler_dir": str(self.traces)}),
         ]  # fmt: skip
         super().__init__(name, command, folder / f"{name}.log", ENGINE_ENVIRONMENT)
 
@@ -119,9 +123,9 @@ class Engine(Process):
 
 
 class Router(Process):
-    """`infera serve --replicas FILE` in front of the engines."""
+    """`infera serve --replicas FILE` in front of the engines, with more `flags`."""
 
-    def __init__(self, engines: Sequence[Engine], folder: Path) -> None:
+    def __init__(self, engines: Sequence[Engine], folder: Path, *flags: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         replicas = folder / "replicas.json"
@@ -129,7 +133,7 @@ class Router(Process):
         replicas.write_text(json.dumps({"replicas": entries}))
         command = [
             str(Path(sys.executable).with_name("infera")), "serve", "--replicas", str(replicas),
-            "--host", "127.0.0.1", "--port", str(self.port), "--health-interval", "1",
+            "--host", "127.0.0.1", "--port", str(self.port), "--health-interval", "1", *flags,
         ]  # fmt: skip
         super().__init__("infera", command, folder / "infera.log", {})
 

@@ -141,6 +141,8 @@ BOTH = (
         ("The input (3001 tokens) is longer than the model's context length (2048 tokens).",
          "prompt is too long: 3001 tokens > 2048 maximum"),
         (OLD, BOTH),
+        ("max_tokens=2100 cannot be greater than max_model_len=2048. Please request fewer output tokens.",
+         "max_tokens: 2100 > 2048, which is the maximum allowed number of output tokens for this model"),
         ("temperature must be below 2", None),
     ],
 )  # fmt: skip

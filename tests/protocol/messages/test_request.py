@@ -108,6 +108,7 @@ def test_tools_are_functions() -> None:
         {"type": "function", "function": {"name": "f", "parameters": schema}},
     ]  # fmt: skip
     assert made.dropped == ("web_search_20250305",)
+    assert chat(tools=[{**TOOL, "strict": True}])["tools"][0]["function"]["strict"] is True
 
 
 @pytest.mark.parametrize("late", ["B", [words("B")]])

@@ -22,6 +22,7 @@ _LIMITS = re.compile(
     rf"(?:maximum context length(?: is| of)?|context length is only|model's context length|maximum model length)"
     rf"\D{{0,20}}{_SIZE}"
 )
+_ANSWER_ALONE = re.compile(rf"max_tokens={_SIZE} cannot be greater than max_model_len={_SIZE}")
 _PROMPTS = (
     re.compile(rf"prompt contains (?:at least )?{_SIZE} input tokens"),
     re.compile(rf"{_SIZE} tokens from the input"),
@@ -74,6 +75,10 @@ def _status_in(data: bytes) -> int:
 
 def in_agents_words(told: str, max_tokens: int | None) -> str | None:
     """The sentence of Anthropic's API for a context that is too long; None when `told` says something else."""
+    alone = _ANSWER_ALONE.search(told)
+    if alone is not None:
+        most = "which is the maximum allowed number of output tokens for this model"
+        return f"max_tokens: {alone[1]} > {alone[2]}, {most}"
     limit = _number(_LIMITS.search(told))
     if limit is None:
         return None

@@ -167,14 +167,16 @@ def _add_tools(chat: Object, source: Object, dropped: Dropped) -> None:
     for number, tool in enumerate(optional(source, "tools", list) or ()):
         where = f"tools.{number}"
         as_type(tool, dict, where)
-        if tool.get("type") not in {None, "custom"}:
+        if tool.get("type") not in (None, "custom"):
             dropped.note(tool["type"])  # a tool that Anthropic's own servers run or describe
             continue
-        function = {"name": required_text(tool, "name", f"{where}.")}
+        function: Object = {"name": required_text(tool, "name", f"{where}.")}
         function["parameters"] = as_type(tool.get("input_schema"), dict, f"{where}.input_schema")
         description = optional(tool, "description", str, f"{where}.")
         if description:
             function["description"] = description
+        if optional(tool, "strict", bool, f"{where}."):
+            function["strict"] = True
         tools.append({"type": "function", "function": function})
     choice = optional(source, "tool_choice", dict)
     if tools:
