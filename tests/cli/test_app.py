@@ -18,15 +18,20 @@ Usage: infera [OPTIONS] COMMAND [ARGS]...
   One address in front of your LLM engines.
 
 Run:
-  demo    Simulated engines, a router and some traffic; needs nothing.
-  serve   One OpenAI- and Anthropic-compatible address in front of engines.
-  launch  One engine on this machine, registered in discovery and drained at its end.
-  bench   Load an address, measure it, and say whether the numbers can be trusted.
+  demo      Simulated engines, a router and some traffic; needs nothing.
+  serve     One OpenAI- and Anthropic-compatible address in front of engines.
+  launch    One engine on this machine, registered in discovery and drained at its end.
+  bench     Load an address, measure it, and say whether the numbers can be trusted.
+  simulate  Replay a load against simulated engines: which policy, how many replicas.
+  fleet     Launch, watch and stop replicas on declared machines, here and over SSH.
 
 Look:
   workers   List the workers of a running server, drain and restore them.
   requests  Show what happened to the last requests.
+  record    Record what a server serves as a trace, without what is said.
   explain   Show where a request would go, and why.
+  profile   Start and stop the torch profilers of workers.
+  prewarm   Have a prefix in the cache before it is asked for.
 
 Set up:
   config      Show the settings and their origins, check files.
