@@ -373,3 +373,18 @@ async def test_r056_tokens_are_counted_here_where_there_is_a_tokenizer(serve: Se
     assert (unknown.status, unknown.json()["error"]["type"]) == (404, "not_found_error")
     bad = await raw.post(setup.url, COUNT, body(messages=[]))
     assert (bad.status, bad.json()["error"]["message"].partition(":")[0]) == (400, "messages")
+
+
+async def test_large_images_pass_within_the_limit_and_not_beyond(serve: Serve) -> None:
+    """An image of some megabytes reaches the engine whole; a body over the limit is 413 in Anthropic's shape."""
+    setup = await translating(serve, 1, "--max-body-size", "6000000")
+    setup.u1.always(unary(COMPLETION))
+    data = "QUJD" * 1_000_000
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    asked = body(messages=[{"role": "user", "content": [image]}])
+    assert (await raw.post(setup.url, MESSAGES, asked)).status == 200
+    part = json.loads(setup.u1.calls[0].body)["messages"][0]["content"][0]
+    assert part["image_url"]["url"] == "data:image/png;base64," + data
+    asked["messages"][0]["content"].append(image)
+    response = await raw.post(setup.url, MESSAGES, asked)
+    assert (response.status, response.json()["error"]["type"]) == (413, "request_too_large")

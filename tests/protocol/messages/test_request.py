@@ -281,7 +281,8 @@ def test_a_malformed_body_is_refused_by_the_name_of_the_member(members: dict[str
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'"hi"', b"\xff", b"null", b'{"model":"\\ud800"}', b'{"a":' * 100_000]
+    "body", [b"", b"{", b"[]", b'"hi"', b"\xff", b"null", b'{"model":"\\ud800"}', b'{"a":' * 100_000,
+             b'{"model":"m","messages":' + b"[" * 50_000 + b"]" * 50_000 + b"}"]
 )
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     """Truncated, nested too deeply, half a character, not UTF-8: always one sentence."""

@@ -64,10 +64,11 @@ class TranslatedAnswer(Answer):
         elif self._stream is None:
             super().data(pieces, done)
         else:
-            self.chunks += 1
             out = self._stream.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             if out or done:
                 super().data([out] if out else [], done)
+            else:
+                self.chunks += 1  # the engine is alive, though it said nothing that is passed on
 
     def _refuse_translated(self, body: bytes) -> None:
         status = self.status
