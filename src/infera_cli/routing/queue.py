@@ -58,7 +58,7 @@ class _Lane(Generic[T]):
         self.levels: list[OrderedDict[int, Waiting[T]]] = [OrderedDict() for _ in range(HIGHEST + 1)]
         self.count = 0
         self._ranks = [_NOBODY] * len(self.levels)
-        self._stale: set[int] = set()
+        self._stale: list[int] = []
         self._until = inf
 
     def add(self, waiting: Waiting[T], *, front: bool = False) -> None:
@@ -68,28 +68,31 @@ class _Lane(Generic[T]):
         if front:
             level.move_to_end(waiting.number, last=False)
         if front or len(level) == 1:
-            self._stale.add(waiting.priority)
+            self._stale.append(waiting.priority)
 
     def remove(self, waiting: Waiting[T]) -> bool:
         gone = self.levels[waiting.priority].pop(waiting.number, None)
         if gone is None:
             return False
         self.count -= 1
-        self._stale.add(waiting.priority)
+        self._stale.append(waiting.priority)
         return True
 
-    def best(self, now: float) -> tuple[int, Waiting[T]]:
-        """(rank, who) of the best; the lane must not be empty."""
+    def best_rank(self, now: float) -> int:
+        """The smallest rank; the lane must not be empty."""
         if now >= self._until:
             self._until = inf
-            self._stale.update(range(HIGHEST + 1))
-        stale = self._stale
+            self._stale = list(range(HIGHEST + 1))
+        ranks, stale = self._ranks, self._stale
         while stale:
             priority = stale.pop()
-            self._ranks[priority] = self._rank(self.levels[priority], now)
-        rank = min(self._ranks)
+            ranks[priority] = self._rank(self.levels[priority], now)
+        return min(ranks)
+
+    def head(self, rank: int) -> Waiting[T]:
+        """Who has that rank."""
         level = self.levels[self._ranks.index(rank)]
-        return rank, level[next(iter(level))]
+        return level[next(iter(level))]
 
     def _rank(self, level: OrderedDict[int, Waiting[T]], now: float) -> int:
         if not level:
@@ -103,26 +106,53 @@ class _Lane(Generic[T]):
         return head.number - effective * _STEP
 
 
+class _Line(Generic[T]):
+    """Who waits for one model: for any node, and for one node each."""
+
+    __slots__ = ("bound", "count", "free")
+
+    def __init__(self) -> None:
+        self.free: _Lane[T] = _Lane()
+        self.bound: dict[str, _Lane[T]] = {}
+        self.count = 0
+
+    def lane(self, node: str | None) -> _Lane[T]:
+        if node is None:
+            return self.free
+        lane = self.bound.get(node)
+        if lane is None:
+            lane = self.bound[node] = _Lane()
+        return lane
+
+    def open_to(self, node: str | None) -> list[_Lane[T]]:
+        lanes = [self.free] if self.free.count else []
+        if self.bound:
+            lanes += [lane for name, lane in self.bound.items() if lane.count and node in {None, name}]
+        return lanes
+
+
 class Queue(Generic[T]):
     """All who wait, by model and by the node they insist on; at most `limit` a model."""
 
+    __slots__ = ("_arrivals", "_lines", "limit")
+
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self._lanes: dict[Key, _Lane[T]] = {}
-        self._counts: dict[str | None, int] = {}
+        self._lines: dict[str | None, _Line[T]] = {}
         self._arrivals = 0
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum([line.count for line in self._lines.values()])
 
     def count(self, model: str | None) -> int:
         """Who waits for that model."""
-        return self._counts.get(model, 0)
+        line = self._lines.get(model)
+        return 0 if line is None else line.count
 
     @property
     def models(self) -> list[str | None]:
         """Models that somebody waits for."""
-        return list(self._counts)
+        return list(self._lines)
 
     def put(self, item: T, model: str | None, priority: int, now: float, *, only: str | None = None) -> Waiting[T]:
         """Wait, `only` for that node where it is named. Raises TooManyRequests at the limit."""
@@ -133,57 +163,52 @@ class Queue(Generic[T]):
             )  # fmt: skip
         self._arrivals += 1
         waiting = Waiting(item, (model, only), priority, self._arrivals, now)
-        self._lane(waiting.key).add(waiting)
-        self._counts[model] = self.count(model) + 1
+        self._enter(waiting, front=False)
         return waiting
 
     def put_back(self, waiting: Waiting[T]) -> None:
         """It was taken and found no place after all: first of its priority again."""
-        self._lane(waiting.key).add(waiting, front=True)
-        self._counts[waiting.key[0]] = self.count(waiting.key[0]) + 1
+        self._enter(waiting, front=True)
 
     def take(self, models: Iterable[str | None], node: str | None, now: float) -> Waiting[T] | None:
         """The best of those who wait for one of `models` and may go to `node` (None: to any); None without any.
 
         A request that insists on another node holds nobody up.
         """
-        lanes = [lane for model in models for lane in self._open_lanes(model, node)]
-        if not lanes:
-            return None
-        lane = lanes[0] if len(lanes) == 1 else min(lanes, key=lambda lane: lane.best(now)[0])
-        best = lane.best(now)[1]
-        lane.remove(best)
-        self._left(best, lane)
+        best: Waiting[T] | None = None
+        best_rank = _NOBODY
+        for model in models:
+            line = self._lines.get(model)
+            if line is not None:
+                for lane in line.open_to(node):
+                    rank = lane.best_rank(now)
+                    if rank < best_rank:
+                        best_rank, best = rank, lane.head(rank)
+        if best is not None:
+            self.drop(best)
         return best
 
     def drop(self, waiting: Waiting[T]) -> None:
-        """It waits no more: its client left, or its time is over; once taken or dropped, that is no fault."""
-        lane = self._lanes.get(waiting.key)
-        if lane is not None and lane.remove(waiting):
-            self._left(waiting, lane)
-
-    def _left(self, waiting: Waiting[T], lane: _Lane[T]) -> None:
-        if not lane.count:
-            del self._lanes[waiting.key]
-        model = waiting.key[0]
-        if self._counts[model] == 1:
-            del self._counts[model]
-        else:
-            self._counts[model] -= 1
+        """It waits no more: taken, its client left, or its time is over; twice is no fault."""
+        model, node = waiting.key
+        line = self._lines.get(model)
+        if line is None or not line.lane(node).remove(waiting):
+            return
+        line.count -= 1
+        if not line.count:
+            del self._lines[model]
+        elif node is not None and not line.bound[node].count:
+            del line.bound[node]
 
     def everybody(self) -> list[Waiting[T]]:
         """All who wait, in no order."""
-        return [one for lane in self._lanes.values() for level in lane.levels for one in level.values()]
+        lanes = [lane for line in self._lines.values() for lane in (line.free, *line.bound.values())]
+        return [one for lane in lanes for level in lane.levels for one in level.values()]
 
-    def _lane(self, key: Key) -> _Lane[T]:
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
-        return lane
-
-    def _open_lanes(self, model: str | None, node: str | None) -> list[_Lane[T]]:
-        if node is None:
-            return [lane for key, lane in self._lanes.items() if key[0] == model]
-        free, bound = self._lanes.get((model, None)), self._lanes.get((model, node))
-        return [lane for lane in (free, bound) if lane is not None]
-
+    def _enter(self, waiting: Waiting[T], *, front: bool) -> None:
+        model, node = waiting.key
+        line = self._lines.get(model)
+        if line is None:
+            line = self._lines[model] = _Line()
+        line.count += 1
+        line.lane(node).add(waiting, front=front)
