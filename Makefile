@@ -8,6 +8,7 @@
 #   VLLM_TORCH_INDEX  extra package index with CPU builds of torch, where the configured one has none
 #   VLLM_PIP_ARGS     more arguments for the pip that installs vLLM            e.g. "--index-url URL"
 #   PEERS_ENV         where `make bench` keeps the routers it compares with    (outside the clone)
+#   TOOLS_ENV         where `make bench-accuracy` keeps the other benchmark    (outside the clone)
 #   BENCH_ARGS        passed to bench.run                                      e.g. BENCH_ARGS="--only unary --quick"
 
 SHELL := /bin/bash
@@ -28,15 +29,16 @@ VLLM_ENV ?= $(CACHE)/vllm-$(VLLM_VERSION)
 VLLM_PYTHON ?= $(VLLM_ENV)/bin/python
 VLLM_TORCH_INDEX ?=
 PEERS_ENV ?= $(CACHE)/bench-peers
+TOOLS_ENV ?= $(CACHE)/bench-tools
 
 COMPILED := .venv-compiled/bin
 COMPILED_READY := .venv-compiled/.ready
 SOURCES := $(shell git ls-files src hatch_build.py pyproject.toml)
 
-.PHONY: help demo test lint e2e bench fuzz chaos docs completions clean compiled
+.PHONY: help demo test lint e2e bench bench-accuracy bench-simulation fuzz chaos docs completions clean compiled
 
 help:  ## show this list
-	@grep -E '^[a-z0-9 ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+)[^:]*:.*## /  make \1\t/' | expand -t 22
+	@grep -E '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+)[^:]*:.*## /  make \1\t/' | expand -t 26
 
 demo: $(BASE)  ## simulated engines and the router on this machine, with conversations going through
 	@$(BIN)/infera demo $(DEMO_ARGS)
@@ -59,6 +61,12 @@ e2e: $(COMPILED_READY) vllm-environment  ## the whole way with two real vLLM ser
 
 bench: $(COMPILED_READY)  ## ours and its peers side by side; the table goes to bench/results/
 	@PEERS_ENV="$(PEERS_ENV)" $(COMPILED)/python -m bench.run $(BENCH_ARGS)
+
+bench-accuracy: $(READY) vllm-environment  ## what several benchmarks say of a target with known timing
+	@VLLM_PYTHON="$(VLLM_PYTHON)" TOOLS_ENV="$(TOOLS_ENV)" BIN="$(BIN)" bench/run-accuracy
+
+bench-simulation: $(READY)  ## what infera simulate says, and what really happens
+	@$(BIN)/python -m bench.simulation_proof
 
 fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)

@@ -1,0 +1,185 @@
+"""Do benchmarks count right? One target that logs what it really did, measured by several tools in turn.
+
+Each answer follows a script: a role chunk after 5 ms, the first token after 100 to 190 ms, 15 more at gaps of 20 ms,
+then usage. Of every ten requests one is refused with 500, and one is cut off after three tokens without an end. Truth
+is the target's own log: when a request was complete, and when each piece left. `make bench-accuracy` runs it and
+writes bench/results/accuracy.md; a tool that is not installed is shown as NOT MEASURED.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import accuracy_tools as tools
+from bench import machine
+from infera_cli.workload.distribution import between
+from tests.support.timed_target import CLOSE, DONE, FINISH, Got, Script, TimedTarget, event, text, usage
+
+RESULT = Path(__file__).with_name("results") / "accuracy.md"
+ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+TOKENS, GAP, ROLE_AT = 16, 0.020, 0.005
+REFUSED, CUT = 3, 7      # of every ten requests
+SHARE, LEAST = 0.01, 2.0    # a figure is right within 1 % or 2 ms
+STATISTICS = ("mean", "p50", "p90")
+EXPLAINED = {
+    "vllm TTFT": "It takes the first chunk with `choices` for the first token; here that is the role chunk.",
+    "vllm TPOT": "Its TPOT is (end - first) / (tokens - 1), and its first is the role chunk: the wait for the first "
+                 "token is spread over the others.",
+    "vllm ITL": "The gap between the role chunk and the first token counts as one between tokens, and so does the one "
+                "before the chunk that ends the answer.",
+    "vllm counts": "A stream that ends early is a success to it, so the cut answers are among its successes, with the "
+                   "tokens it re-counts in their text.",
+    "aiperf counts": "A stream that ends early is a success to it, too.",
+    "aiperf TPOT": "It averages over cut answers as well.",
+    "aiperf ITL": "Its inter-token latency is the mean of each request; ours and vLLM's is over all gaps.",
+    "aiperf E2EL": "Its request latency ends with the last response it read, and cut answers are in it.",
+    "aiperf TTFT": "Cut answers, successes to it, are in it.",
+    "vllm E2EL": "Cut answers, successes to it, are in it and end early.",
+}
+
+
+class Truth(NamedTuple):
+    """What the target did: seconds of the good answers, and how many there were of each kind."""
+
+    ttft: list[float]
+    tpot: list[float]
+    itl: list[float]
+    e2el: list[float]
+    ok: int
+    failed: int
+    tokens: int
+
+
+def script(got: Got) -> Script:
+    """The answer to request number `got.number`."""
+    kind = got.number % 10
+    if kind == REFUSED:
+        return Script([(0.0, b'{"error": {"message": "refused"}}')], status=500, kind="application/json")
+    first = 0.1 + 0.01 * kind
+    steps = [(ROLE_AT, ROLE), *((first + GAP * n, text(f" w{n}")) for n in range(TOKENS))]
+    if kind == CUT:
+        return Script([*steps[:4], (first + 0.1, CLOSE)])
+    return Script([*steps, (first + GAP * (TOKENS - 1), FINISH + usage(TOKENS) + DONE)])
+
+
+def truth(got: Sequence[Got]) -> Truth:
+    """Read off the log, for requests as they came."""
+    ttft, tpot, itl, e2el = [], [], [], []
+    refused = cut = 0
+    for one in got:
+        kind = one.number % 10
+        refused += kind == REFUSED
+        cut += kind == CUT
+        if kind in (REFUSED, CUT):
+            continue
+        tokens = one.writes[1 : 1 + TOKENS]
+        ttft.append(tokens[0] - one.at)
+        e2el.append(tokens[-1] - one.at)
+        tpot.append((tokens[-1] - tokens[0]) / (TOKENS - 1))
+        itl += [later - before for before, later in pairwise(tokens)]
+    return Truth(ttft, tpot, itl, e2el, len(ttft), refused + cut, len(ttft) * TOKENS)
+
+
+def figure(values: Sequence[float], statistic: str) -> float:
+    """One figure of the truth, in milliseconds."""
+    ordered = sorted(values)
+    found = statistics.fmean(ordered) if statistic == "mean" else between(ordered, int(statistic[1:]) / 100)
+    return found * 1e3
+
+
+def right(true: float, said: float) -> bool:
+    """Within 1 % or 2 ms."""
+    return abs(said - true) <= max(SHARE * true, LEAST)
+
+
+class Measured(NamedTuple):
+    """One tool's run: what is true and what it said; None where it did not run, and why."""
+
+    tool: str
+    version: str
+    truth: Truth | None
+    said: tools.Said | None
+    why: str = ""
+
+
+def measure(tool: str, run: Callable[[str, Path], tools.Said]) -> Measured:
+    """Let a tool loose on a fresh target."""
+    with tempfile.TemporaryDirectory() as folder, TimedTarget(script) as target:
+        try:
+            said = run(target.url, Path(folder))
+        except tools.CannotMeasure as reason:
+            return Measured(tool, "", None, None, str(reason))
+        asked = [got for got in target.got if got.path.endswith("/chat/completions") and got.writes]
+        return Measured(tool, said.version, truth(asked), said)
+
+
+# ── the page ─────────────────────────────────────────────────────────────────────────────────────────
+def rows(one: Measured) -> list[str]:
+    """The lines of one tool."""
+    if one.truth is None or one.said is None:
+        return [f"| {one.tool} | NOT MEASURED: {one.why} | | | | |"]
+    found = []
+    for kind in ("TTFT", "TPOT", "ITL", "E2EL"):
+        for statistic in STATISTICS:
+            said = one.said.figures.get((kind.lower(), statistic))
+            true = figure(getattr(one.truth, kind.lower()), statistic)
+            if said is None:
+                continue
+            note = "" if right(true, said) else EXPLAINED.get(f"{one.tool} {kind}", "")
+            mark = "yes" if right(true, said) else "no"
+            found.append(f"| {one.tool} | {kind} {statistic}, ms | {true:.1f} | {said:.1f} | {mark} | {note} |")
+    counts = (("succeeded", one.truth.ok, one.said.ok), ("failed", one.truth.failed, one.said.failed),
+              ("output tokens", one.truth.tokens, one.said.tokens))
+    for name, true_count, said_count in counts:
+        if said_count is not None:
+            same = true_count == said_count
+            note = "" if same else EXPLAINED.get(f"{one.tool} counts", "")
+            mark = "yes" if same else "no"
+            found.append(f"| {one.tool} | {name} | {true_count:,} | {said_count:,} | {mark} | {note} |")
+    return found
+
+
+def page(measured: Sequence[Measured]) -> str:
+    """The table."""
+    about = machine.describe()
+    versions = ", ".join(f"{one.tool} {one.version}" for one in measured if one.version)
+    how = (
+        f"{tools.REQUESTS} requests, {tools.CALLERS} at a time, to a target with scripted timing (accuracy.py says "
+        "how). One answer in ten is refused, one is cut off. *True* is the target's own log of that very run; a time "
+        "is right within 1 % or 2 ms, a count when it is exact."
+    )
+    place = f"{about['processor']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}"
+    return "\n".join([
+        "# Accuracy", "", how, "", "| tool | figure | true | said | right | why not |", "|---|---|---|---|---|---|",
+        *(row for one in measured for row in rows(one)), "", f"{versions}; {place}.", "",
+    ])
+
+
+def ours_is_right(measured: Sequence[Measured]) -> bool:
+    """Whether every line of our own tool says yes."""
+    return all("| no |" not in row and "NOT MEASURED" not in row for one in measured if one.tool == "infera"
+               for row in rows(one))
+
+
+def main() -> int:
+    """Measure with every tool; 1 when ours is wrong anywhere."""
+    measured = [
+        measure("infera", tools.infera),
+        measure("vllm", lambda url, folder: tools.vllm(url, folder, os.environ.get("VLLM_PYTHON"))),
+        measure("aiperf", lambda url, folder: tools.aiperf(url, folder, os.environ.get("TOOLS_PYTHON"))),
+    ]
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(page(measured), encoding="utf-8")
+    print(RESULT.read_text(encoding="utf-8"))
+    return 0 if ours_is_right(measured) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Does `infera simulate` say what really happens? The same conversations, simulated and sent to a real router.
+
+For each policy `infera serve --sim` is started, `infera bench` sends it conversations, and the simulator is given the
+same ones at the same times. Mean TTFT and hit rate must agree within 10 %, and the policies must come in the same
+order. Run it with `python -m bench.simulation_proof`; it writes bench/results/simulation.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import machine
+from infera_cli.loadtest.job import DatasetSpec
+from infera_cli.simulator.engine import Profile
+from infera_cli.wiring.simulation import Simulator, Wanted
+from infera_cli.workload.arrivals import OpenLoop
+
+RESULT = Path(__file__).with_name("results") / "simulation.md"
+POLICIES = ("session", "prefix-aware", "kv-aware", "least-loaded", "round-robin")
+WORKERS, SEED, RATE, COUNT = 3, 5, 0.6, 24
+TURNS, INPUT, OUTPUT = 3, 4500, 16
+TOLERANCE = 0.10
+TIE = 0.05      # policies whose TTFT is closer than this are not put in an order
+INFERA = (sys.executable, "-m", "infera_cli")
+
+
+class Pair(NamedTuple):
+    """One policy: mean TTFT in milliseconds and hit rate, measured and simulated."""
+
+    policy: str
+    real_ttft: float
+    ttft: float
+    real_hits: float
+    hits: float
+
+    @property
+    def agrees(self) -> bool:
+        """Both within the tolerance."""
+        return abs(apart(self.real_ttft, self.ttft)) <= TOLERANCE and abs(apart(self.real_hits, self.hits)) <= TOLERANCE
+
+
+def apart(real: float, simulated: float) -> float:
+    """How far the simulation is from the measurement, as a share of it."""
+    return simulated / real - 1 if real else float(simulated != real)
+
+
+def same_order(pairs: Sequence[Pair]) -> bool:
+    """Whether no two policies that both ways tell apart come in another order."""
+    for one in pairs:
+        for other in pairs:
+            real, simulated = one.real_ttft / other.real_ttft, one.ttft / other.ttft
+            if real < 1 - TIE and simulated > 1 + TIE:
+                return False
+    return True
+
+
+@contextmanager
+def serving(policy: str) -> Iterator[str]:
+    """`infera serve --sim` under that policy; its address."""
+    command = [*INFERA, "serve", "--sim", str(WORKERS), "--port", "0", "--router-policy", policy, "--no-access-log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://\S+", server.stdout.readline())
+            if found is None:
+                raise SystemExit(f"infera serve did not start under {policy}")
+            yield found[0]
+        finally:
+            server.terminate()
+            server.communicate(timeout=30)
+
+
+def measured(policy: str, folder: Path) -> tuple[float, float]:
+    """(mean TTFT in ms, hit rate) of a real run."""
+    result = folder / f"{policy}.json"
+    with serving(policy) as url:
+        done = subprocess.run(
+            [*INFERA, "bench", "--base-url", url, "--dataset-name", "multi-turn", "--turns", str(TURNS), "--isl",
+             str(INPUT), "--osl", str(OUTPUT), "--rate", str(RATE), "-n", str(COUNT), "--seed", str(SEED),
+             "--allow-degraded", "--result-filename", str(result)],
+            stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise SystemExit(f"the measurement of {policy} failed with exit code {done.returncode}")
+    figures = json.loads(result.read_bytes())["runs"][0]["figures"]
+    counts = figures["counts"]
+    return figures["latency"]["ttft"]["mean"] * 1e3, counts["cached_tokens"] / counts["input_tokens"]
+
+
+def simulated() -> dict[str, tuple[float, float]]:
+    """The same by policy, in simulated time."""
+    wanted = Wanted(
+        arrivals=OpenLoop(RATE, count=COUNT), policies=POLICIES, workers=(WORKERS, WORKERS), seed=SEED, by_text=True,
+        dataset=DatasetSpec("multi-turn", turns=TURNS, input_len=INPUT, output_len=OUTPUT),
+    )
+    outcomes = Simulator(wanted).run({}).outcomes
+    return {one.policy: (one.latency["ttft"].mean * 1e3, one.hit_rate) for one in outcomes}
+
+
+def speed() -> Iterator[str]:
+    """How many requests a second of wall time are simulated, beside a loop that any Python knows."""
+    started = time.perf_counter()
+    seen: dict[int, int] = {}
+    for number in range(1_000_000):
+        seen[number & 0xFFFF] = number
+    loop = time.perf_counter() - started
+    yield f"1,000,000 dict writes take {loop * 1e3:.0f} ms here."
+    for policy in ("round-robin", "session", "least-loaded", "prefix-aware", "kv-aware"):
+        wanted = Wanted(
+            arrivals=OpenLoop(160.0, count=20_000), policies=(policy,), workers=(16, 16), profile=Profile(),
+            dataset=DatasetSpec("prefix", input_len=128, output_len=64, prefix_len=128, range_ratio=0.5),
+        )
+        started = time.perf_counter()
+        Simulator(wanted).run({})
+        took = time.perf_counter() - started
+        yield (f"{policy}: {20_000 / took:,.0f} requests/s at 16 workers "
+               f"(one request costs as much as {took / 20_000 / loop * 1e6:.0f} dict writes).")
+
+
+def table(pairs: Sequence[Pair], said: Sequence[str]) -> str:
+    """The page."""
+    about = machine.describe()
+    how = (
+        f"{COUNT} conversations of {TURNS} turns ({INPUT} words in, {OUTPUT} tokens out each), Poisson {RATE}/s, seed "
+        f"{SEED}, {WORKERS} simulated engines behind `infera serve`. Means over all requests."
+    )
+    heads = "| policy | TTFT measured, ms | simulated | apart | hit rate measured | simulated | apart | within 10 % |"
+    verdict = "the same" if same_order(pairs) else "NOT THE SAME"
+    order = f"Order of the policies by mean TTFT: {verdict} (those within {TIE:.0%} of each other are ties)."
+    leaves_out = "A measured TTFT holds what a simulation leaves out: HTTP, the router, and who else uses the machine."
+    place = f"{about['processor']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}"
+    return "\n".join([
+        "# Simulated and measured", "", how, "", heads, "|---|---|---|---|---|---|---|---|", *map(row, pairs), "",
+        order, "", leaves_out, "", "## Speed", "", *(f"* {line}" for line in said), "",
+        f"{place}; measured by `python -m bench.simulation_proof`.", "",
+    ])
+
+
+def row(one: Pair) -> str:
+    """The line of one policy."""
+    return (
+        f"| {one.policy} | {one.real_ttft:.1f} | {one.ttft:.1f} | {apart(one.real_ttft, one.ttft):+.1%} | "
+        f"{one.real_hits:.1%} | {one.hits:.1%} | {apart(one.real_hits, one.hits):+.1%} | "
+        f"{'yes' if one.agrees else 'NO'} |"
+    )
+
+
+def main() -> int:
+    """Measure, simulate, compare, write; 1 when they do not agree."""
+    from_simulation = simulated()
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for policy in POLICIES:
+            real = measured(policy, Path(folder))
+            pairs.append(Pair(policy, real[0], from_simulation[policy][0], real[1], from_simulation[policy][1]))
+            print(pairs[-1], file=sys.stderr)
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(table(pairs, list(speed())), encoding="utf-8")
+    print(RESULT.read_text(encoding="utf-8"))
+    return 0 if same_order(pairs) and all(one.agrees for one in pairs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
