@@ -17,7 +17,7 @@ from infera_cli.gateway.access import Access
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
-from infera_cli.gateway.overdue import overdue
+from infera_cli.gateway.overdue import SHUTDOWN, overdue
 from infera_cli.gateway.plan import Plan
 from infera_cli.gateway.refusals import Refusal, error_event, refusal
 from infera_cli.gateway.relay import Relay
@@ -118,6 +118,13 @@ class Gate:
             member = fleet.member(worker.id)
             if member is None or member.worker is not worker:
                 self.upstream.forget(worker)
+
+    def cut_off(self) -> int:
+        """The server ends: refuse what is still open, or break it off visibly. How many those were."""
+        left = list(self.inside)
+        for relay in left:
+            relay.timed_out(SHUTDOWN)
+        return len(left)
 
     # ── dialects ─────────────────────────────────────────────────────────────────────────────────────
     def refusal(self, target: bytes, error: InferaError) -> Refusal:

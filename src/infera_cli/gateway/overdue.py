@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infera_cli.errors import InferaError, RequestTimeout, UpstreamTimeout
+from infera_cli.errors import InferaError, NoRoutableWorker, RequestTimeout, UpstreamTimeout
 
 if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay
+
+SHUTDOWN = "shutdown"
+"""The limit of all that is still open when the server ends."""
 
 
 def overdue(relay: Relay, now: float) -> str:
@@ -26,6 +29,8 @@ def overdue(relay: Relay, now: float) -> str:
 
 def too_late(what: str, complete: bool) -> InferaError:
     """What the client is told: that limit has passed, `complete` or not its own request."""
+    if what == SHUTDOWN:
+        return NoRoutableWorker("The router is shutting down.")
     if not complete:
         return RequestTimeout("The request body did not arrive in time.")
     return UpstreamTimeout(f"The worker did not finish in time ({what} time-out).")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
+import math
+import socket
 from collections.abc import Iterator
 from ssl import SSLContext
 
@@ -13,9 +17,31 @@ from infera_cli.gateway.connection import bound_to
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import BACKLOG
 
+_log = logging.getLogger("infera.gateway")
+
 
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: an orderly stop is exit code 0 here."""
+
+    def __init__(self, config: uvicorn.Config, gate: Gate, shutdown_timeout: float) -> None:
+        super().__init__(config)
+        self._gate = gate
+        self._limit = shutdown_timeout
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let open requests end; those that do not in time, or that a second signal meets, are broken off visibly."""
+        timer = asyncio.get_running_loop().call_later(self._limit, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+        self._cut_off()
+        await asyncio.sleep(0)  # what was written leaves in this turn of the loop
+
+    def _cut_off(self) -> None:
+        count = self._gate.cut_off()
+        if count:
+            _log.warning("%d open requests were broken off (--shutdown-timeout %g)", count, self._limit)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -36,8 +62,8 @@ def http_server(app: FastAPI, gate: Gate, *, tls: SSLContext | None, shutdown_ti
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+        timeout_graceful_shutdown=math.ceil(shutdown_timeout) + 1,  # for the control plane: relays are cut by then
     )
     config.load()
     config.ssl = tls
-    return HttpServer(config)
+    return HttpServer(config, gate, shutdown_timeout)
