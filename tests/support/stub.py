@@ -37,7 +37,7 @@ class Step(Enum):
 Reply = Sequence["bytes | float | asyncio.Event | Step"]
 Script = Callable[["Seen"], Reply]
 OK: Reply = unary({"ok": True})
-PROBED = ("/health", "/v1/models", "/metrics")
+PROBED = ("/health", "/v1/models", "/metrics", "/kv_event_sources", "/server_info", "/tokenize")
 SPOKEN = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
 
 

@@ -1,0 +1,276 @@
+"""`kv-aware` and mode `direct` on the wire (R079, R080, R091, R095, R097, R098, R184; C16, C31, C32)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infera_cli.errors import ConfigError
+from infera_cli.gateway.kv import plan as plan_module
+from tests.gateway.kv.worlds import KvServer
+from tests.support import raw, replies
+from tests.support.local import LocalServer
+from tests.support.stub import StubWorker
+
+LONG = "Tell me about caches, and about what they are good for. " * 12
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, model: Path, *flags: str, count: int = 2) -> AsyncIterator[KvServer]:
+    """A server over `count` stubs whose pages are known."""
+    async with contextlib.AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(StubWorker(f"u{n}")) for n in range(count)]
+        server = await stack.enter_async_context(KvServer(workers, folder, model, *flags))
+        server.know_pages()
+        yield server
+
+
+async def test_r089_the_holder_of_the_templated_prompt_serves_it(tmp_path: Path, model: Path) -> None:
+    """Blocks that an engine announced for a chat are found for that chat, and for its text as a completion."""
+    async with serving(tmp_path, model, count=3) as server:
+        body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
+        blocks = server.store("u1", server.tokens(body))
+        answers = [await server.chat(LONG) for _ in range(3)]
+        assert [answer.get("x-infera-worker") for answer in answers] == ["u1"] * 3
+        text = f"<|im_start|>user\n{LONG}<|im_end|>\n<|im_start|>assistant\n"
+        answer = await raw.post(server.url, "/v1/completions", {"model": "m", "prompt": text})
+        assert answer.get("x-infera-worker") == "u1"
+        found = await server.metrics()
+        assert found['infera_router_pick_cache_hits_sum{role="mixed"}'] == 4 * blocks
+        assert found['infera_router_pick_request_blocks_count{role="mixed"}'] == 4
+        assert found['infera_policy_cache_view_size{worker_id="u1"}'] == blocks
+        assert found['infera_policy_active_blocks{worker_id="u1"}'] == 0
+
+
+async def test_explain_shows_blocks_hits_load_and_cost(tmp_path: Path, model: Path) -> None:
+    """For every worker, without sending anything."""
+    async with serving(tmp_path, model) as server:
+        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
+        blocks = server.store("u1", server.tokens(body))
+        asked = {"path": raw.CHAT, "body": body}
+        told = (await raw.post(server.url, "/v1/admin/explain", asked)).json()
+        assert (told["worker"], told["why"]) == ("u1", f"kv-aware:{blocks}/{blocks}")
+        terms = {one["worker"]: one["terms"] for one in told["candidates"]}
+        assert terms["u0"]["cost"] == terms["u0"]["blocks"] == blocks
+        assert (terms["u1"]["hits"], terms["u1"]["cost"], terms["u1"]["load"]) == (blocks, 0, 0)
+        assert server.served().total() == 0
+
+
+async def test_cache_view_counts_blocks(tmp_path: Path, model: Path) -> None:
+    """infera-wire §3.3: a count, 0 for the unknown, 422 for a rank that is no number."""
+    async with serving(tmp_path, model) as server:
+        server.store("u0", list(range(64)))
+        view = "/v1/admin/cache-view/"
+        found = (await raw.get(server.url, f"{view}u0")).json()
+        assert found == {"worker_id": "u0", "dp_rank": None, "block_count": 4}
+        assert (await raw.get(server.url, f"{view}nobody?dp_rank=1")).json()["block_count"] == 0
+        assert (await raw.get(server.url, f"{view}u0?dp_rank=x")).status == 422
+
+
+async def test_cache_view_needs_the_policy(tmp_path: Path) -> None:
+    """503 and a sentence when the policy is not kv-aware."""
+    async with StubWorker("u0") as worker, LocalServer([worker], tmp_path) as server:
+        answer = await raw.get(server.url, "/v1/admin/cache-view/u0")
+        assert answer.status == 503
+        assert "kv-aware" in answer.json()["detail"]
+
+
+async def test_r080_prompts_without_a_full_block_are_counted(tmp_path: Path, model: Path) -> None:
+    """Twenty short prompts are routed by load, and the counter says twenty."""
+    async with serving(tmp_path, model) as server:
+        for _ in range(20):
+            assert (await server.chat("")).status == 200
+        found = await server.metrics()
+        assert found["infera_kv_short_prompts_total"] == 20
+        assert found['infera_kv_events_received_total{worker_id="u0"}'] == 0
+        assert set(server.served().values()) == {10}
+
+
+async def test_r091_a_view_of_nobody_and_a_fleet_of_nobody(tmp_path: Path, model: Path) -> None:
+    """Blocks of a worker that left are no hit; with no worker at all the answer is 503, not 500."""
+    async with serving(tmp_path, model) as server:
+        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
+        server.store("u1", server.tokens(body))
+        server.lose("u1")
+        assert (await server.chat(LONG)).get("x-infera-worker") == "u0"
+        server.lose("u0")
+        answer = await server.chat(LONG)
+        assert answer.status in (404, 503)
+        assert answer.json()["error"]["message"]
+
+
+async def test_r097_what_cannot_be_rendered_is_routed_by_load(
+    tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Forty requests that the template or tokenizer refuses: forty times 200, spread evenly, one warning."""
+    async with serving(tmp_path, model, count=4) as server:
+        bad = {"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
+        body = {"model": "m", "messages": [{"role": "user", "content": LONG}, bad]}
+        with caplog.at_level(logging.WARNING, "infera.kv"):
+            answers = [await raw.post(server.url, raw.CHAT, body) for _ in range(40)]
+        assert {answer.status for answer in answers} == {200}
+        assert all(8 <= count <= 12 for count in server.served().values())
+        assert len([one for one in caplog.records if "routed by load alone" in one.getMessage()]) == 1
+        assert (await server.metrics())['infera_kv_fallbacks_total{cause="request"}'] == 40
+
+
+async def test_r097_a_tokenizer_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request goes on without its tokens, and is counted."""
+    monkeypatch.setattr(plan_module, "PATIENCE_SECONDS", 0.0)
+    async with serving(tmp_path, model) as server:
+        answer = await server.chat("never seen before " * 4000)
+        assert answer.status == 200
+        counted = server.cache.reader.counters
+        assert counted.fallbacks["timeout"] + counted.rendered == 1
+
+
+async def test_r098_long_prompts_do_not_hold_up_others(tmp_path: Path, model: Path) -> None:
+    """Ten prompts of a megabyte at once, and yet /health answers within half a second."""
+    async with serving(tmp_path, model) as server:
+        texts = [f"{number} " + "abc def ghi. " * 80_000 for number in range(10)]
+        asking = [asyncio.create_task(server.chat(text)) for text in texts]
+        loop = asyncio.get_running_loop()
+        slowest = 0.0
+        while not all(task.done() for task in asking):
+            before = loop.time()
+            await server.health()
+            slowest = max(slowest, loop.time() - before)
+            await asyncio.sleep(0.02)
+        assert [(await task).status for task in asking] == [200] * 10
+        assert slowest < 1.0
+
+
+async def test_the_client_may_leave_while_its_prompt_is_worked_out(tmp_path: Path, model: Path) -> None:
+    """Nothing is sent for it then, and nobody else is harmed."""
+    async with serving(tmp_path, model) as server:
+        body = {"model": "m", "messages": [{"role": "user", "content": "abc def ghi. " * 30_000}]}
+        async with await raw.Client.connect(server.url) as client:
+            await client.post(raw.CHAT, body)
+            async with asyncio.timeout(10):
+                while not server.cache.reader.counters.threaded:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            client.reset()
+        async with asyncio.timeout(10):
+            while not server.cache.reader.counters.rendered:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await server.chat("hello")).status == 200
+        assert await server.outstanding() == 0
+        assert server.served().total() <= 2
+
+
+async def test_c32_sessions_stay_where_they_were_when_asked_for(tmp_path: Path, model: Path) -> None:
+    """With --session-affinity a pin comes before the caches, and it still counts blocks."""
+    async with serving(tmp_path, model, "--session-affinity", count=3) as server:
+        first = await server.chat("hello there", {"X-Session-Id": "s1"})
+        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
+        server.store("u2", server.tokens(body))
+        second = await server.chat(LONG, {"X-Session-Id": "s1"})
+        assert second.get("x-infera-worker") == first.get("x-infera-worker")
+
+
+async def test_images_go_back_to_where_they_were(tmp_path: Path, model: Path) -> None:
+    """Text is not weighed then, which is counted (infera-wire §4.7, §8)."""
+    async with serving(tmp_path, model, count=4) as server:
+        image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+        body = {"model": "m", "messages": [{"role": "user", "content": [image]}]}
+        served = {(await raw.post(server.url, raw.CHAT, body)).get("x-infera-worker") for _ in range(8)}
+        assert len(served) == 1
+        found = await server.metrics()
+        assert found['infera_cache_locality_skipped_total{reason="multimodal"}'] == 8
+
+
+async def test_retention_hints_are_counted(tmp_path: Path, model: Path) -> None:
+    """By the strongest hint of a request (infera-wire §4.6, §8)."""
+    async with serving(tmp_path, model) as server:
+        await server.chat("a", prompt_cache_retention="24h")
+        await server.chat("b", prompt_cache_key="k")
+        await server.chat("c", prompt_cache_retention="off")
+        found = await server.metrics()
+        for hint in ("long", "short", "none"):
+            assert found[f'infera_cache_control_seen_total{{retention="{hint}"}}'] == 1
+
+
+async def test_a_failed_worker_is_left_and_the_next_best_serves(tmp_path: Path, model: Path) -> None:
+    """The prompt is weighed again without it; what it held in flight is given back."""
+    async with serving(tmp_path, model) as server:
+        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
+        server.store("u1", server.tokens(body))
+        server.workers[1].always(replies.error(500, {"error": "x"}))
+        answer = await server.chat(LONG)
+        assert (answer.status, answer.get("x-infera-worker")) == (200, "u0")
+        assert all(not target.active for target in server.cache.book.targets())
+
+
+async def test_ranks_are_addressed_by_header(tmp_path: Path, model: Path) -> None:
+    """A worker with ranks gets X-Data-Parallel-Rank of the one whose cache fits (infera-wire §4.3)."""
+    async with serving(tmp_path, model, count=1) as server:
+        member = server._server.registry.member("u0")
+        assert member is not None
+        first, second = server.cache.book.open(member.worker, "vllm", 2)
+        server.know_pages()
+        tokens = server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]})
+        count = len(tokens) // 16
+        server.cache.index.store(second.slot, None, list(range(count)), tokens[: count * 16], 16)
+        assert first.key == "u0#dp0"
+        await server.chat(LONG)
+        assert server.workers[0].calls[0].get("x-data-parallel-rank") == "1"
+
+
+async def test_r079_an_empty_tokenizer_folder_stops_the_start(tmp_path: Path) -> None:
+    """One sentence that names the path, before anything listens."""
+    async with StubWorker("u0") as worker:
+        with pytest.raises(ConfigError) as refused:
+            KvServer([worker], tmp_path, tmp_path)
+    assert str(tmp_path) in refused.value.message
+
+
+# ── mode direct ──────────────────────────────────────────────────────────────────────────────────────
+DIRECT = "X-Worker-Instance-Id"
+
+
+@pytest.mark.parametrize("policy", [("--router-policy", "round-robin"), ()])
+async def test_r184_direct_mode_serves_where_the_caller_says(tmp_path: Path, policy: tuple[str, ...]) -> None:
+    """A live id: that worker; absent: the policy; all else 503, the same for all, and nothing is dialled."""
+    async with contextlib.AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(StubWorker(f"u{n}")) for n in range(3)]
+        server = await stack.enter_async_context(LocalServer(workers, tmp_path, "--router-mode", "direct", *policy))
+        named = [await raw.post(server.url, raw.CHAT, {}, {DIRECT: "u2"}) for _ in range(3)]
+        assert [answer.get("x-infera-worker") for answer in named] == ["u2"] * 3
+        assert all(call.get(DIRECT) is None for call in workers[2].calls)
+        await raw.post(server.url, "/v1/admin/workers/u1/drain")
+        bad = [{DIRECT: "nobody"}, {DIRECT: "127.0.0.1:22"}, {DIRECT: "u1"}, [(DIRECT, "u0"), (DIRECT, "u2")],
+               {DIRECT: "u2#dp7"}, {DIRECT: ""}]  # fmt: skip
+        refused = [await raw.post(server.url, raw.CHAT, {}, headers) for headers in bad]
+        assert [answer.status for answer in refused] == [503] * len(bad)
+        assert len({answer.json()["error"]["code"] for answer in refused}) == 1
+        free = [await raw.post(server.url, raw.CHAT, {}) for _ in range(4)]
+        assert {answer.status for answer in free} == {200}
+
+
+async def test_r184_in_auto_mode_the_header_is_ignored(tmp_path: Path) -> None:
+    """It neither steers nor reaches the worker (C16)."""
+    async with StubWorker("u0") as one, StubWorker("u1") as two, LocalServer([one, two], tmp_path) as server:
+        for _ in range(4):
+            answer = await raw.post(server.url, raw.CHAT, {}, {DIRECT: "nobody"})
+            assert answer.status == 200
+        assert all(call.get(DIRECT) is None for call in [*one.calls, *two.calls])
+
+
+async def test_direct_mode_checks_the_model(tmp_path: Path) -> None:
+    """A worker that does not serve the model is no choice (infera-wire §4.1)."""
+    async with StubWorker("u0", ["a"]) as one, StubWorker("u1", ["b"]) as two, LocalServer(
+        [one, two], tmp_path, "--router-mode", "direct", "--health-interval", "0.05"
+    ) as server:
+        async with asyncio.timeout(10):
+            while len((await raw.get(server.url, "/v1/models")).json()["data"]) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        answer = await raw.post(server.url, raw.CHAT, {"model": "a"}, {DIRECT: "u1"})
+        assert answer.status == 503

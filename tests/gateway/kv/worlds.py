@@ -1,0 +1,64 @@
+"""A real server with `kv-aware` in front of stub workers whose caches the test fills."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from infera_cli.blocks import chain
+from infera_cli.wiring.cache import CacheAware
+from tests.support import raw
+from tests.support.local import LocalServer
+from tests.support.stub import StubWorker
+
+SIZE = 16
+
+
+class KvServer(LocalServer):
+    """`infera serve --router-policy kv-aware`; pages of 16 tokens, as engines would have announced."""
+
+    def __init__(self, workers: Sequence[StubWorker], folder: Path, model: Path, *flags: str) -> None:
+        super().__init__(
+            workers, folder, "--router-policy", "kv-aware", "--router-tokenizer-path", str(model), *flags
+        )
+        self.workers = workers
+
+    @property
+    def cache(self) -> CacheAware:
+        found = self._server.cache
+        assert found is not None
+        return found
+
+    def know_pages(self) -> None:
+        """Every engine has told the size of its pages."""
+        for target in self.cache.book.targets():
+            target.slot.block_size = SIZE
+
+    def tokens(self, body: dict[str, Any]) -> list[int]:
+        """What the body's prompt is made of."""
+        reading = self.cache.reader.start(b"", msgspec.json.encode(body))
+        (job,) = reading._jobs.values()
+        packed = b"".join(piece for _, piece in job.run())
+        return [int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4)]
+
+    def store(self, name: str, tokens: Sequence[int]) -> int:
+        """The engine announces all full blocks of a prompt; how many they are."""
+        member = self._server.registry.member(name)
+        assert member is not None
+        (target,) = self.cache.book.targets_of(member.worker)
+        hashes = chain(tokens, SIZE)
+        self.cache.index.store(target.slot, None, hashes, list(tokens[: len(hashes) * SIZE]), SIZE)
+        return len(hashes)
+
+    async def chat(self, text: str, headers: Any = None, **more: Any) -> raw.Response:
+        """One chat with a single user message."""
+        body = {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+        return await raw.post(self.url, raw.CHAT, body, headers)
+
+    def served(self) -> Counter[str]:
+        """Requests that each worker got."""
+        return Counter({worker.name: len(worker.calls) for worker in self.workers})
