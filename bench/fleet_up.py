@@ -69,8 +69,8 @@ def server(ssh: Path, numbers: range) -> subprocess.Popen[bytes]:
     """An sshd on those addresses."""
     config = ssh / f"sshd_config{numbers[0]}"
     config.write_text("\n".join([
-        *(f"ListenAddress {address(n)}:{_SSH_PORT}" for n in numbers), f"HostKey {ssh / 'host_key'}", "PidFile none",
-        f"AuthorizedKeysFile {ssh / 'authorized_keys'}", "StrictModes no", "UsePAM no", "PermitRootLogin yes",
+        *(f"ListenAddress {address(n)}:{_SSH_PORT}" for n in numbers), f"HostKey {ssh / 'host_key'}",
+        "PidFile none", f"AuthorizedKeysFile {ssh / 'authorized_keys'}", "StrictModes no", "UsePAM no", "PermitRootLogin yes",
         "MaxStartups 200", "",
     ]))  # fmt: skip
     sshd = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin") or sys.exit("sshd is not installed")

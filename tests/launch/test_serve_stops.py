@@ -94,7 +94,7 @@ async def test_r142_neither_a_stop_nor_the_end_of_the_router_walks_up_the_tree(f
         assert carriers(identity.nonce) == []
 
 
-async def test_a_users_stop_command_is_run_expanded_and_without_workdir(folder: Path) -> None:
+async def test_b35_a_users_stop_command_is_run_expanded_and_without_workdir(folder: Path) -> None:
     """B35: the stop needs no working directory, and its words arrive as they are."""
     stopper = folder / "stop it"
     stopper.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.said"\nread -r _ pid _ <"$1"; kill -s TERM -- "-$pid"\n')

@@ -23,7 +23,7 @@ WARNED = {
 @app.command(cls=PlainCommand)
 @settings_of(ServeSettings, later=True)
 def serve(typed: dict[str, Any]) -> int:
-    """Serve one OpenAI- and Anthropic-compatible address in front of engines that already run.
+    """Serve one OpenAI- and Anthropic-compatible address in front of engines that run, or that it launches.
 
     \b
     infera serve --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001
