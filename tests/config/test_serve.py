@@ -69,6 +69,7 @@ def test_the_project_file_comes_before_the_users_file(tmp_path: Path) -> None:
         ({"on_exit": "keep"}, "--on-exit keep needs --state-file, or nobody could find the replicas again"),
         ({"initial_replicas": "3", "max_replicas": "2"},
          "--initial-replicas 3 is more than --max-replicas 2 allows"),
+        ({"api_key": ["k", ""]}, "--api-key must not be empty"),
         ({"admin_token": "t", "admin_token_file": "f"},
          "the admin token is given twice, as a value and as a file; leave one out"),
     ],
@@ -99,7 +100,7 @@ def test_secret_files_that_cannot_be_used_stop_the_program(tmp_path: Path) -> No
     path = tmp_path / "token"
     for content, message in [
         (None, f"cannot read the admin token in {path}: No such file or directory"),
-        (b" \n# only\n", f"the admin token in {path} is empty"),
+        (b" \n# only\n", f"{path} is empty, it should hold the admin token"),
         (b"\xff", f"the admin token in {path} is not UTF-8 text"),
         (b"a\nb\n", f"the admin token in {path} must be one line, not 2"),
     ]:

@@ -86,12 +86,19 @@ def run(argv: Sequence[str]) -> int:
         return _usage(fault)
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except (BrokenPipeError, SystemExit) as end:
+        return _unread(end)
     except Exception as fault:  # noqa: BLE001 - the last border: nobody should see a traceback they did not ask for
         console.crash(fault)
         return 1
+
+
+def _unread(end: BrokenPipeError | SystemExit) -> int:
+    """Whoever read our output has seen enough, as `head` does: that is no failure, though Typer makes it one."""
+    if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+        raise end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _usage(fault: TyperException) -> int:

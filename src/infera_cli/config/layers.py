@@ -176,7 +176,7 @@ def _check(row: Setting, value: Any, origin: Origin) -> None:
     try:
         row.kind.check(value)
     except RangeError as reason:
-        instead = f", not {_shown(row, value)}" if value not in ("", 0) else ""
+        instead = f", not {_shown(row, value)}" if value not in ("", 0) and not row.secret else ""
         raise ConfigError(f"{spelt} {reason}{instead}") from None
     except LaterError as reason:
         raise UsageError(f"{spelt}: {reason}") from None

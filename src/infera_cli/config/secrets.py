@@ -21,7 +21,7 @@ def read_lines(path: str, what: str) -> tuple[str, ...]:
     lines = tuple(line.strip() for line in text.splitlines())
     kept = tuple(line for line in lines if line and not line.startswith("#"))
     if not kept:
-        raise ConfigError(f"the {what} in {path} is empty")
+        raise ConfigError(f"{path} is empty, it should hold the {what}")
     return kept
 
 
