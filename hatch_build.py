@@ -50,6 +50,10 @@ HOT = (
     "routing/policies/round_robin.py",
     "routing/policies/session.py",
     "routing/sessions.py",
+    "routing/types.py",
+    "telemetry/access_log.py",
+    "telemetry/recorder.py",
+    "telemetry/series.py",
 )
 
 _MYPY = """[mypy]

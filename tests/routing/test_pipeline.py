@@ -190,7 +190,8 @@ def test_a_decision_changes_nothing_and_can_be_repeated(
     for _ in range(2):
         world.dice = random.Random(seed)
         decisions.append(world.decide("s", tried=tried))
-    assert decisions[0] == decisions[1]
+    first, second = decisions
+    assert (first.worker, first.why, first.turn, first.pin) == (second.worker, second.why, second.turn, second.pin)
     assert decisions[0].worker in set(world.workers) - {world.workers[i] for i in tried}
     assert (world.ledger.outstanding, len(world.pins)) == (column, 0)
 

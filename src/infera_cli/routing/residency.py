@@ -6,8 +6,7 @@ their worker number.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from typing import NamedTuple
+from collections import OrderedDict
 
 from infera_cli.routing.work import Work
 
@@ -17,26 +16,21 @@ KEPT = 4096
 SHED_SHARE = 0.1
 SHED_SECONDS = 30.0
 
-
-class Held(NamedTuple):
-    """One prefix on one node."""
-
-    tokens: int
-    used: float
-    pinned: bool
+Shelf = OrderedDict[int, int]
+"""Name → tokens, least recently used first."""
 
 
 class Residency:
     """The directory of all nodes. `pin` exempts system prompts from leaving until only they remain."""
 
-    __slots__ = ("_held", "_pinned", "_shed_at", "_who", "kept", "pin")
+    __slots__ = ("_loose", "_pinned", "_shed_at", "_who", "kept", "pin")
 
     def __init__(self, *, pin: bool = True, kept: int = KEPT) -> None:
         self.pin = pin
         self.kept = kept
-        self._held: dict[int, OrderedDict[int, Held]] = {}
-        self._pinned: dict[int, OrderedDict[int, Held]] = {}
-        self._who: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self._loose: dict[int, Shelf] = {}
+        self._pinned: dict[int, Shelf] = {}
+        self._who: dict[int, dict[int, int]] = {}
         self._shed_at: dict[int, float] = {}
 
     def known(self, chain: tuple[int, ...]) -> dict[int, int]:
@@ -45,20 +39,41 @@ class Residency:
         who = self._who
         for name in reversed(chain):
             holders = who.get(name)
-            if holders:
-                for number, tokens in holders.items():
-                    found.setdefault(number, tokens)
+            if holders is not None:
+                if not found:
+                    found = dict(holders)
+                else:
+                    for number, tokens in holders.items():
+                        found.setdefault(number, tokens)
         return found
 
-    def learn(self, number: int, work: Work, now: float) -> None:
-        """The node answered this request, so it holds all of its prefixes now."""
-        for place, (name, tokens) in enumerate(zip(work.chain, work.sizes, strict=True)):
-            self._put(number, name, Held(tokens, now, self.pin and place < work.pinned))
+    def learn(self, number: int, work: Work) -> None:
+        """The node answered this request, so it holds all of its prefixes now, as the most recently used ones."""
+        loose, pinned = self._loose.get(number), self._pinned.get(number)
+        if loose is None or pinned is None:
+            loose = self._loose[number] = OrderedDict()
+            pinned = self._pinned[number] = OrderedDict()
+        most = work.pinned if self.pin else 0
+        place = 0
+        for name in work.chain:
+            if name in pinned:
+                pinned.move_to_end(name)
+            elif name in loose and place >= most:
+                loose.move_to_end(name)
+            else:
+                tokens = work.sizes[place]
+                loose.pop(name, None)
+                shelf = pinned if place < most else loose
+                shelf[name] = tokens
+                self._who.setdefault(name, {})[number] = tokens
+            place += 1
+        while len(loose) + len(pinned) > self.kept:
+            self._unlist(number, (loose or pinned).popitem(last=False)[0])
 
     def forget(self, number: int) -> None:
         """The node's cache is gone."""
-        for shelf in (self._held, self._pinned):
-            for name in shelf.pop(number, ()):
+        for shelves in (self._loose, self._pinned):
+            for name in shelves.pop(number, None) or ():
                 self._unlist(number, name)
         self._shed_at.pop(number, None)
 
@@ -70,41 +85,20 @@ class Residency:
         if now - self._shed_at.get(number, -SHED_SECONDS) < SHED_SECONDS:
             return 0
         self._shed_at[number] = now
-        shelf = self._held.get(number)
-        if not shelf:
-            return 0
-        count = -int(-len(shelf) * SHED_SHARE // 1)
+        loose = self._loose.get(number)
+        count = -int(-len(loose) * SHED_SHARE // 1) if loose else 0
         for _ in range(count):
-            name, _held = shelf.popitem(last=False)
-            self._unlist(number, name)
+            if loose:
+                self._unlist(number, loose.popitem(last=False)[0])
         return count
 
-    def held(self, number: int, name: int) -> Held | None:
-        """What the node holds under that name."""
-        for shelf in (self._pinned, self._held):
-            found = shelf.get(number, _NONE).get(name)
-            if found is not None:
-                return found
-        return None
+    def is_pinned(self, number: int, name: int) -> bool:
+        """Whether the node holds it as a system prompt."""
+        return name in (self._pinned.get(number) or ())
 
     def count(self, number: int) -> int:
         """Prefixes held by the node."""
-        return len(self._held.get(number, ())) + len(self._pinned.get(number, ()))
-
-    def _put(self, number: int, name: int, held: Held) -> None:
-        own, other = (self._pinned, self._held) if held.pinned else (self._held, self._pinned)
-        if not held.pinned and name in other.get(number, _NONE):
-            own, held = other, held._replace(pinned=True)  # a system prompt stays one
-        elif held.pinned and number in other:
-            other[number].pop(name, None)
-        shelf = own.setdefault(number, OrderedDict())
-        shelf[name] = held
-        shelf.move_to_end(name)
-        self._who[name][number] = held.tokens
-        if self.count(number) > self.kept:
-            oldest = self._held.get(number) or self._pinned[number]
-            gone, _held = oldest.popitem(last=False)
-            self._unlist(number, gone)
+        return len(self._loose.get(number) or ()) + len(self._pinned.get(number) or ())
 
     def _unlist(self, number: int, name: int) -> None:
         holders = self._who.get(name)
@@ -112,6 +106,3 @@ class Residency:
             holders.pop(number, None)
             if not holders:
                 del self._who[name]
-
-
-_NONE: OrderedDict[int, Held] = OrderedDict()

@@ -3,61 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-import msgspec
+from infera_cli.routing.spec import Role, WorkerSpec
 
-Role = Literal["mixed", "prefill", "decode"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSpec:
-    """One engine as it was configured or registered; what is live about it lives elsewhere.
-
-    `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead
-    of the client's credentials and is never shown. `address` is what the router dials where it differs from
-    `host`. `kv_events_endpoint` is the ZMQ address of the first rank's KV events, None where it must be asked
-    for, `kv_replay_endpoint` where missed ones can be had again; `kv_block_size` is the engine's page in tokens. `dp_size` ranks answer behind this address, or it is
-    itself rank `dp_rank` of its engine (infera-wire §1.2, §4.3).
-    """
-
-    id: str
-    host: str
-    port: int
-    scheme: Literal["http", "https"] = "http"
-    path_prefix: str = ""
-    address: str | None = None
-    models: tuple[str, ...] = ()
-    role: Role = "mixed"
-    engine: str = ""
-    source: str = ""
-    api_key: str | None = None
-    ca_file: str | None = None
-    kv_events_endpoint: str | None = None
-    kv_replay_endpoint: str | None = None
-    kv_block_size: int | None = None
-    dp_rank: int | None = None
-    dp_size: int | None = None
-
-    @property
-    def ranks(self) -> int:
-        """How many ranks a request may be addressed to behind this one address; 0: none to choose (§4.3)."""
-        return self.dp_size if self.dp_size is not None and self.dp_size > 1 and self.dp_rank is None else 0
-
-    @property
-    def authority(self) -> str:
-        """`host:port`, IPv6 hosts in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """Base URL without a trailing slash."""
-        return f"{self.scheme}://{self.authority}{self.path_prefix}"
-
-    def __repr__(self) -> str:
-        return f"WorkerSpec({self.id!r}, {self.url!r})"
+__all__ = [
+    "Affinity", "Ask", "Candidate", "Decision", "PinTable", "Pool", "Role", "Scorer", "View", "Worker", "WorkerSpec",
+]  # fmt: skip
 
 
 class Worker:
@@ -77,23 +30,37 @@ class Worker:
         return f"Worker({self.id!r}, {self.number})"
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
-    """What routing needs to know of a request.
+class Ask:
+    """What routing needs to know of a request; never changed once made.
 
     `session` is the namespaced session key (rulings 10) or None; `tried` are workers that failed this
     request; `work` is what the policy's scorer reads of the request, made by whoever made the scorer. `only`
     is the worker id or target key (infera-wire §4.3) that the caller insists on, in mode `direct`.
     """
 
-    model: str | None = None
-    session: str | None = None
-    tried: tuple[Worker, ...] = ()
-    work: object = None
-    only: str | None = None
+    __slots__ = ("model", "only", "session", "tried", "work")
+
+    def __init__(
+        self,
+        model: str | None = None,
+        session: str | None = None,
+        tried: tuple[Worker, ...] = (),
+        work: object = None,
+        only: str | None = None,
+    ) -> None:
+        self.model = model
+        self.session = session
+        self.tried = tried
+        self.work = work
+        self.only = only
 
     def after(self, worker: Worker) -> Ask:
         """The same request again, once `worker` has failed it."""
         return Ask(self.model, self.session, (*self.tried, worker), self.work, self.only)
+
+    def unpinned(self) -> Ask:
+        """The same request of no session."""
+        return Ask(self.model, None, self.tried, self.work, self.only)
 
 
 def _reader(numbers: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
@@ -137,14 +104,23 @@ class PinTable(Protocol):
         """Id of the worker that `session` is pinned to, None when unknown or expired."""
 
 
-class View(msgspec.Struct, frozen=True, gc=False):
+class View:
     """What a decision looks at. `outstanding` is the ledger's column of open requests, by worker number;
     `turn` the rotation counter of this pool."""
 
-    pool: Pool
-    outstanding: Sequence[int]
-    pins: PinTable
-    turn: int = 0
+    __slots__ = ("outstanding", "pins", "pool", "turn")
+
+    def __init__(
+        self,
+        pool: Pool,
+        outstanding: Sequence[int],
+        pins: PinTable,
+        turn: int = 0,
+    ) -> None:
+        self.pool = pool
+        self.outstanding = outstanding
+        self.pins = pins
+        self.turn = turn
 
 
 class Scorer(Protocol):
@@ -174,7 +150,7 @@ Affinity = Literal["off", "none", "hit", "overloaded", "gone"]
 followed; overloaded: the pin exceeded the slack; gone: the pinned worker is not routable."""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(NamedTuple):
     """One worker in an explanation: `dropped` says which filter refused it, `terms` are the score's parts."""
 
     worker: str
@@ -183,7 +159,7 @@ class Candidate(msgspec.Struct, frozen=True):
     terms: dict[str, float] = {}
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class Decision:
     """Who serves, why, and what must be written down if it is acted on.
 
     `model` is the one asked for, so that the right rotation is turned.
@@ -191,10 +167,22 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     any, is pinned to the worker. `why` is short enough for a log line, e.g. `session:hit` or `least-loaded`.
     """
 
-    worker: Worker
-    why: str
-    affinity: Affinity = "off"
-    turn: int | None = None
-    pin: bool = False
-    model: str | None = None
-    candidates: tuple[Candidate, ...] = ()
+    __slots__ = ("affinity", "candidates", "model", "pin", "turn", "why", "worker")
+
+    def __init__(
+        self,
+        worker: Worker,
+        why: str,
+        affinity: Affinity = "off",
+        turn: int | None = None,
+        pin: bool = False,
+        model: str | None = None,
+        candidates: tuple[Candidate, ...] = (),
+    ) -> None:
+        self.worker = worker
+        self.why = why
+        self.affinity = affinity
+        self.turn = turn
+        self.pin = pin
+        self.model = model
+        self.candidates = candidates

@@ -12,8 +12,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-
 from infera_cli.errors import NoRoutableWorker, RequestError
 from infera_cli.gateway.ports import Score
 from infera_cli.gateway.relay import Relay
@@ -255,7 +253,7 @@ class CountRelay(TranslatedRelay):
     def attempt(self, now: float) -> None:
         """Count, or ask a worker to."""
         if not self._count_here():
-            self.ask = msgspec.structs.replace(self.ask, session=None)
+            self.ask = self.ask.unpinned()
             super().attempt(now)
 
     def _count_here(self) -> bool:
