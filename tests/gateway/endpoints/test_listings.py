@@ -61,7 +61,7 @@ async def test_workers_show_wire_fields_and_ours_and_no_key() -> None:
         "status": "active", "disagg_mode": "mixed", "disagg_meta": {}, "kv_events_endpoint": None,
         "kv_block_size": None, "dp_rank": None, "dp_size": None, "models": ["m", "lora"],
         "source": "replicas", "ready": True,
-        "draining": False, "owned": False, "outstanding": 1, "routed": 9, "breaker": "half_open",
+        "draining": False, "stalled": False, "owned": False, "outstanding": 1, "routed": 9, "breaker": "half_open",
         "breaker_trips": 2, "failures": 1,
     }  # fmt: skip
     assert [(row["status"], row["model_name"]) for row in rows[1:]] == [("draining", ""), ("dead", "m")]
