@@ -148,7 +148,7 @@ class Simulation:
             request.lease.settle(ended)
         node.outcome(True, ended)
         if request.chain:
-            self.nodes.residency.learn(self.workers[at].number, self._work(request), ended)
+            self.nodes.residency.learn(self.workers[at].number, self._work(request))
 
     def _world(self, now: float) -> None:
         while self.ooms and self.ooms[0][0] <= now:

@@ -183,7 +183,7 @@ def test_what_a_node_held_is_forgotten(forget: str) -> None:
     nodes = Nodes(NodeProfile(speed=SPEED))
     here = worker("a", 3)
     nodes.of(here)
-    nodes.residency.learn(3, Work(chain=(1,), sizes=(5,)), 0.0)
+    nodes.residency.learn(3, Work(chain=(1,), sizes=(5,)))
     getattr(nodes, forget)("a")
     assert nodes.residency.known((1,)) == {}
 
@@ -193,7 +193,7 @@ def test_over_the_threshold_old_prefixes_are_shed() -> None:
     nodes = Nodes(NodeProfile(speed=SPEED), rules=Rules(threshold=0.8))
     here = worker("a", 0)
     for name in range(10):
-        nodes.residency.learn(0, Work(chain=(name,), sizes=(5,)), float(name))
+        nodes.residency.learn(0, Work(chain=(name,), sizes=(5,)))
     nodes.measure(here, measured(50.0, 0.8))
     assert nodes.residency.count(0) == 10
     nodes.measure(here, measured(55.0, 0.81))

@@ -174,7 +174,7 @@ CONVERSATION = Work(prompt=1000, output=20, chain=(1, 2, 3), sizes=(200, 500, 10
 def test_the_holder_wins_unless_it_costs_half_as_much_again() -> None:
     """Load beyond 1.5 times the cheapest sends the conversation elsewhere."""
     fleet = Fleet("a6000", "a6000", policy="prefix-aware")
-    fleet.nodes.residency.learn(1, Work(chain=(1, 2), sizes=(200, 500)), 0.0)
+    fleet.nodes.residency.learn(1, Work(chain=(1, 2), sizes=(200, 500)))
     decision = fleet.decide(CONVERSATION)
     assert (decision.worker.id, decision.why) == ("n1", "prefix-aware:prefix")
     fleet.load(1, 4)
@@ -188,8 +188,8 @@ def test_the_longest_known_prefix_leads() -> None:
     """Who holds two turns is preferred to who holds the system prompt alone."""
     fleet = Fleet("a6000", "a6000", "a6000", policy="prefix-aware")
     for at in (0, 2):
-        fleet.nodes.residency.learn(at, Work(chain=(1,), sizes=(200,)), 0.0)
-    fleet.nodes.residency.learn(1, Work(chain=(1, 2), sizes=(200, 500)), 0.0)
+        fleet.nodes.residency.learn(at, Work(chain=(1,), sizes=(200,)))
+    fleet.nodes.residency.learn(1, Work(chain=(1, 2), sizes=(200, 500)))
     assert fleet.pick(CONVERSATION) == "n1"
 
 
@@ -197,14 +197,14 @@ def test_holders_of_the_same_prefix_share_the_work() -> None:
     """One system prompt known everywhere makes nobody hot."""
     fleet = Fleet("a6000", "a6000", policy="prefix-aware")
     for at in (0, 1):
-        fleet.nodes.residency.learn(at, CONVERSATION, 0.0)
+        fleet.nodes.residency.learn(at, CONVERSATION)
     assert Counter(fleet.send(CONVERSATION) for _ in range(10)) == {"n0": 5, "n1": 5}
 
 
 def test_lru_has_no_prefix_term() -> None:
     """`cost` does not look at what a node holds."""
     fleet = Fleet("a6000", "a6000", policy="cost")
-    fleet.nodes.residency.learn(1, CONVERSATION, 0.0)
+    fleet.nodes.residency.learn(1, CONVERSATION)
     assert fleet.pick(CONVERSATION) == "n0"
     assert fleet.decide(CONVERSATION, explain=True).candidates[1].terms["cached_tokens"] == 0
 
@@ -212,7 +212,7 @@ def test_lru_has_no_prefix_term() -> None:
 def test_adaptive_follows_prefixes_only_while_they_are_often_known() -> None:
     """As lru at first, as prefix-aware above 40 %, and it says which."""
     fleet = Fleet("a6000", "a6000", policy="adaptive")
-    fleet.nodes.residency.learn(1, CONVERSATION, 0.0)
+    fleet.nodes.residency.learn(1, CONVERSATION)
     decision = fleet.decide(CONVERSATION)
     assert (decision.worker.id, decision.why) == ("n0", "adaptive:lru")
     for _ in range(20):

@@ -84,7 +84,7 @@ class ScheduledTrip:
         nodes = self._scheduling.nodes
         nodes.of(worker).outcome(score not in {Score.FAULT, Score.UNREACHABLE}, now)
         if score is Score.SUCCESS and self.work.chain:
-            nodes.residency.learn(worker.number, self.work, now)
+            nodes.residency.learn(worker.number, self.work)
 
     def gave_up(self, _error: InferaError, outcome: Outcome) -> bool:
         """See Trip: the engine's own last words are better than ours."""

@@ -37,6 +37,25 @@ class Asked(NamedTuple):
     cut: bool = False
 
 
+class _Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    role: str
+    content: str
+
+
+class _Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):
+    messages: list[_Said]
+    model: object = None
+    session_id: object = None
+    prompt_cache_key: object = None
+    metadata: object = None
+    max_completion_tokens: object = None
+    max_tokens: object = None
+    stream: object = None
+    x_inferact: object = msgspec.UNSET
+    system: msgspec.UnsetType = msgspec.UNSET
+    instructions: msgspec.UnsetType = msgspec.UNSET
+
+
 class _Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
     model: object = None
     session_id: object = None
@@ -54,6 +73,7 @@ class _Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
     x_inferact: object = msgspec.UNSET
 
 
+_decode_chat = msgspec.json.Decoder(_Chat).decode
 _decode = msgspec.json.Decoder(_Body).decode
 
 
@@ -63,19 +83,33 @@ def read(body: bytes | bytearray) -> Asked:
     Raises RequestError for a malformed `x-inferact`.
     """
     try:
+        chat = _decode_chat(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _read_any(body)
+    pieces = tuple([Piece(said.role in _SYSTEM, said.content) for said in chat.messages])
+    return _asked(chat, pieces, _first(chat.max_completion_tokens, chat.max_tokens))
+
+
+def _read_any(body: bytes | bytearray) -> Asked:
+    """Anything but plain messages of texts."""
+    try:
         members = _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return Asked()
+    wanted = _first(members.max_completion_tokens, members.max_tokens, members.max_output_tokens)
+    return _asked(members, tuple(_pieces(members)), wanted)
+
+
+def _asked(members: _Chat | _Body, pieces: tuple[Piece, ...], output: int | None) -> Asked:
     cut = members.x_inferact is not msgspec.UNSET
     return Asked(
-        peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata),
-        tuple(_pieces(members)), _output(members), members.stream is True,
-        extensions.read(members.x_inferact) if cut else extensions.NONE, cut,
+        peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata), pieces, output,
+        members.stream is True, extensions.read(members.x_inferact) if cut else extensions.NONE, cut,
     )  # fmt: skip
 
 
-def _output(members: _Body) -> int | None:
-    for value in (members.max_completion_tokens, members.max_tokens, members.max_output_tokens):
+def _first(*wanted: object) -> int | None:
+    for value in wanted:
         if type(value) is int and value > 0:
             return value
     return None

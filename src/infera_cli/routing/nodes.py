@@ -12,7 +12,7 @@ from math import inf
 from typing import Literal
 
 from infera_cli.routing.adaptive import Window
-from infera_cli.routing.cost import Speed
+from infera_cli.routing.cost import CAP_ASSUMED, DEGRADED_FACTOR, LOAD_SCALE, Speed, pressure
 from infera_cli.routing.residency import Residency
 from infera_cli.routing.types import Worker
 from infera_cli.routing.work import Work
@@ -101,6 +101,21 @@ class Node:
             return self.profile.cap
         grown = self._cut + int((now - self._cut_at) // OOM_STEP)
         return grown if grown < self._base else self.profile.cap
+
+    def price(self, work: Work, held: int, open_requests: int, now: float, threshold: float) -> float:
+        """`cost(…).total`, the short way: each decision asks it of each candidate."""
+        speed, twice, others = self.profile.speed, 2 * work.params, open_requests + 1
+        left = work.prompt - held
+        step = max(twice / speed.reads, twice * others / speed.flops) * (1 + open_requests / LOAD_SCALE)
+        total = twice * (left if left > 1 else 1) / speed.flops + work.output * step  # noqa: FURB136 - half the time
+        cap = self.cap(now) or CAP_ASSUMED
+        if others > cap:
+            total += (others - cap) / cap * total
+        if self.measured is not None:
+            total *= pressure(self.kv_used(now), threshold)
+        if self.degraded(now):
+            total *= DEGRADED_FACTOR
+        return total / (self.profile.weight or 1.0)
 
     def full(self, work: Work, open_requests: int, now: float, max_kv_usage: float) -> str | None:
         """Why it takes no more now; None when it does. An idle node takes anything."""

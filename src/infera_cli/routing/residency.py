@@ -54,8 +54,7 @@ class Residency:
             loose = self._loose[number] = OrderedDict()
             pinned = self._pinned[number] = OrderedDict()
         most = work.pinned if self.pin else 0
-        place = 0
-        for name in work.chain:
+        for place, name in enumerate(work.chain):
             if name in pinned:
                 pinned.move_to_end(name)
             elif name in loose and place >= most:
@@ -66,7 +65,6 @@ class Residency:
                 shelf = pinned if place < most else loose
                 shelf[name] = tokens
                 self._who.setdefault(name, {})[number] = tokens
-            place += 1
         while len(loose) + len(pinned) > self.kept:
             self._unlist(number, (loose or pinned).popitem(last=False)[0])
 

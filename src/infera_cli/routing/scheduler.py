@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from infera_cli.errors import AllFull, NoRoutableWorker
 from infera_cli.routing.adaptive import Switch
@@ -18,15 +17,6 @@ SPLIT_RATIO = 8
 """Prompts at least so many times as long as their answers belong to the prefill pool (§2.9)."""
 
 NO_NODE = "No node that could take this request is in rotation."
-
-
-class Weighed(NamedTuple):
-    """A candidate: its place in the pool, its node, tokens of the prefix that it holds, its cost."""
-
-    at: int
-    node: Node
-    held: int
-    cost: Cost
 
 
 class CostScorer:
@@ -53,10 +43,9 @@ class CostScorer:
         if len(places) == 1:
             return places[0], split
         prefixes = self._prefixes_count(now)
-        weighed = [self._weigh(work, pool, at, outstanding, now, phase, prefixes) for at in places]
-        contenders, word = _holders(weighed) if prefixes and work.known else (weighed, "")
-        chosen = _cheapest(contenders, lambda one: _rank(pool, outstanding, turn, one.at))
-        return chosen.at, split or word or ("lru" if self.policy.name == "adaptive" and not prefixes else "")
+        known = work.known if prefixes else {}
+        at, word = self._best(work, pool, places, known, outstanding, turn, now, phase)
+        return at, split or word or ("lru" if self.policy.name == "adaptive" and not prefixes else "")
 
     def refuses(self, ask: Ask, worker: Worker, outstanding: Sequence[int], now: float) -> str | None:
         """See Scorer."""
@@ -75,12 +64,13 @@ class CostScorer:
         work = _work(ask)
         told: list[tuple[str | None, dict[str, float]]] = []
         prefixes = self.policy.scored == "cost" and self._prefixes_count(now)
-        for at, worker in enumerate(pool.workers):
-            one = self._weigh(work, pool, at, outstanding, now, self._phase(work), prefixes)
+        for worker in pool.workers:
+            held = min(work.known.get(worker.number, 0), work.prompt) if prefixes else 0
+            one = self._cost(work, self.nodes.of(worker), held, outstanding, now, self._phase(work))
             parts = {"prompt_tokens": float(work.prompt), "output_tokens": float(work.output),
-                     "cached_tokens": float(one.held)}
-            parts |= {name: value for name, value in zip(Cost._fields, one.cost, strict=True) if name != "total"}
-            told.append((self.refuses(ask, worker, outstanding, now), parts | {"cost": one.cost.total}))
+                     "cached_tokens": float(held)}
+            parts |= {name: value for name, value in zip(Cost._fields, one, strict=True) if name != "total"}
+            told.append((self.refuses(ask, worker, outstanding, now), parts | {"cost": one.total}))
         return told
 
     # ── filter ───────────────────────────────────────────────────────────────────────────────────────
@@ -131,18 +121,43 @@ class CostScorer:
         name = self.policy.name
         return name == "prefix-aware" or (name == "adaptive" and self.switch.on(now))
 
-    def _weigh(
-        self, work: Work, pool: Pool, at: int, outstanding: Sequence[int], now: float, phase: str, prefixes: bool
-    ) -> Weighed:
-        worker = pool.workers[at]
-        node = self.nodes.of(worker)
-        profile, number = node.profile, worker.number
-        held = min(work.known.get(number, 0), work.prompt) if prefixes else 0
-        return Weighed(at, node, held, cost(
-            work, profile.speed, outstanding[number], held=held, cap=node.cap(now),
+    def _best(
+        self, work: Work, pool: Pool, places: Sequence[int], known: dict[int, int], outstanding: Sequence[int],
+        turn: int, now: float, phase: str,
+    ) -> tuple[int, str]:  # fmt: skip
+        """The place that serves, and a word about prefixes."""
+        nodes, threshold = self.nodes, self.nodes.rules.threshold
+        totals: list[float] = []
+        holds: list[int] = []
+        for at in places:
+            worker = pool.workers[at]
+            node, number = nodes.of(worker), worker.number
+            held = min(known.get(number, 0), work.prompt) if known else 0
+            holds.append(held)
+            totals.append(
+                node.price(work, held, outstanding[number], now, threshold) if phase == "both"
+                else self._cost(work, node, held, outstanding, now, phase).total
+            )  # fmt: skip
+        word = ""
+        among: Sequence[int] = range(len(totals))
+        if known:
+            among, word = _holders(totals, holds)
+        tied = _cheapest(totals, among)
+        if len(tied) == 1:
+            return places[tied[0]], word
+        found = [places[i] for i in tied]
+        ranks = [(outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size) for at in found]
+        return found[ranks.index(min(ranks))], word
+
+    def _cost(
+        self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str
+    ) -> Cost:
+        profile = node.profile
+        return cost(
+            work, profile.speed, outstanding[node.worker.number], held=held, cap=node.cap(now),
             pressure=pressure(node.kv_used(now), self.nodes.rules.threshold) if phase != "prefill" else 1.0,
             degraded=node.degraded(now), weight=profile.weight or 1.0, phase=phase,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _by_rule(self, pool: Pool, places: Sequence[int], outstanding: Sequence[int], turn: int) -> int:
         if len(places) == len(pool.workers):
@@ -155,22 +170,16 @@ def _work(ask: Ask) -> Work:
     return ask.work if isinstance(ask.work, Work) else PLAIN
 
 
-def _cheapest(weighed: Sequence[Weighed], rank: Callable[[Weighed], tuple[int, int]]) -> Weighed:
-    limit = TIE * min([one.cost.total for one in weighed])
-    tied = [one for one in weighed if one.cost.total <= limit]
-    return tied[0] if len(tied) == 1 else min(tied, key=rank)
+def _cheapest(totals: Sequence[float], among: Sequence[int]) -> Sequence[int]:
+    """Those within 1 % of the smallest; fewest in flight decides among them, then rotation."""
+    limit = TIE * min([totals[i] for i in among])
+    return [i for i in among if totals[i] <= limit]
 
 
-def _holders(weighed: Sequence[Weighed]) -> tuple[Sequence[Weighed], str]:
+def _holders(totals: Sequence[float], holds: Sequence[int]) -> tuple[Sequence[int], str]:
     """Those with the longest known prefix, unless they cost too much; then those with the next longest."""
-    limit = HOLDER_MARGIN * min([one.cost.total for one in weighed])
-    holders = [one for one in weighed if one.held and one.cost.total <= limit]
-    if not holders:
-        return weighed, "spread" if any(one.held for one in weighed) else ""
-    longest = max([one.held for one in holders])
-    return [one for one in holders if one.held == longest], "prefix"
-
-
-def _rank(pool: Pool, outstanding: Sequence[int], turn: int, at: int) -> tuple[int, int]:
-    """Fewest in flight, then rotation; the file's order decides nothing that these leave open."""
-    return outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size
+    limit = HOLDER_MARGIN * min(totals)
+    longest = max([held if total <= limit else 0 for held, total in zip(holds, totals, strict=True)])
+    if not longest:
+        return range(len(totals)), "spread" if any(holds) else ""
+    return [i for i, held in enumerate(holds) if held == longest and totals[i] <= limit], "prefix"

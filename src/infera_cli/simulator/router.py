@@ -220,7 +220,7 @@ class CostRouter(Router):
         if work is not None:
             node.tokens -= work.tokens
             if work.chain:
-                self._nodes.residency.learn(one.number, work, now)
+                self._nodes.residency.learn(one.number, work)
 
     def look(self, engines: Sequence[EngineModel], now: float) -> None:
         """See Router."""
