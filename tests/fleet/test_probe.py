@@ -6,8 +6,9 @@ import asyncio
 import errno
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -303,20 +304,15 @@ async def test_a_sweep_that_fails_is_not_the_last(
     w = world(1)
     calls: list[float] = []
 
-    class Broken:
-        def sweep(self, now: float) -> int:
-            calls.append(now)
-            raise RuntimeError("a bug")
+    def sweep(now: float) -> int:
+        calls.append(now)
+        raise RuntimeError("a bug")
 
-        def members(self) -> Sequence[Member]:
-            return w.registry.members()
+    def ignore(*_told: object) -> None:
+        """Nothing of interest here."""
 
-        def probed(self, *_told: object) -> None:
-            """Nothing of interest here."""
-
-        models_learned = probed
-
-    monkeypatch.setattr(w.prober, "_registry", Broken())
+    broken = SimpleNamespace(sweep=sweep, members=w.registry.members, probed=ignore, models_learned=ignore)
+    monkeypatch.setattr(w.prober, "_registry", broken)
     await w.time.advance(10.0)
     assert calls == [5.0, 10.0]
     assert "sweeping" in caplog.text

@@ -11,7 +11,10 @@ from typing import Any, Protocol
 from infera_cli.routing.health import Score
 from infera_cli.routing.types import Candidate, Decision, View, Worker, WorkerSpec
 
-__all__ = ["Fleet", "Lease", "Member", "Score"]
+__all__ = ["ENGINE_TROUBLE", "Fleet", "Lease", "Member", "Score"]
+
+ENGINE_TROUBLE = frozenset({429, 500, 502, 503, 504})
+"""Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
 
 
 class Lease(Protocol):

@@ -16,7 +16,7 @@ from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.identity import identify
 from infera_cli.gateway.overdue import too_late
-from infera_cli.gateway.ports import Lease, Score
+from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
 from infera_cli.gateway.record import record_of
 from infera_cli.gateway.refusals import too_large, unreachable
 from infera_cli.gateway.upstream.head import request_head
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from infera_cli.gateway.connection import ClientConnection
     from infera_cli.gateway.gate import Gate
     from infera_cli.gateway.plan import Trip
-
-_MAY_GO_ELSEWHERE = frozenset({429, 500, 502, 503, 504})
-"""Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
 
 NONE_STRIPPED: frozenset[bytes] = frozenset()
 NOBODY_ASKED = Ask()
@@ -209,7 +206,9 @@ class Relay:
     def _failed(self, worker: Worker, score: Score, reason: str, detail: str) -> None:
         """An attempt ended before anything went to the client: score it, and try elsewhere where that is allowed."""
         self._score(score)
-        self._settle()
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.settle(self.gate.clock())
         self.gate.bus.emit(WorkerFault(worker.id, reason, self.id, detail))
         if reason != "connect":
             if self.retries >= self.gate.options.max_retries:
@@ -239,7 +238,7 @@ class Relay:
         """The worker's status and headers."""
         assert self.lease is not None
         worker = self.lease.worker
-        if status in _MAY_GO_ELSEWHERE and self.can_go_elsewhere(worker):
+        if status in ENGINE_TROUBLE and self.can_go_elsewhere(worker):
             self.turn_away(f"status_{status}", Score.NEUTRAL if status == 429 else Score.FAULT)
             return
         if status >= 500 and status not in {501, 505}:
@@ -247,14 +246,16 @@ class Relay:
             self.gate.bus.emit(WorkerFault(worker.id, f"status_{status}", self.id))
         self.journey.move("answering")
         self.body = None
-        self.answer.begin(status, head, connection.framing, connection.content_length, self._marks(self.gate.clock()))
+        ours = marks.of_answer(self, worker.id, self.gate.clock())
+        self.answer.begin(status, head, connection.framing, connection.content_length, ours)
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A 200 that is all here: the short way of most unary answers."""
+        assert self.lease is not None
         self.first_byte = now = self.gate.clock()
         self._score(Score.SUCCESS, now)
         self.journey.move("answering")
-        self.answer.whole(head, body, self._marks(now))
+        self.answer.whole(head, body, marks.of_answer(self, self.lease.worker.id, now))
         self._end("done", "ok")
 
     def on_chunk(self, framed: bytes, body: bytes) -> None:
@@ -281,13 +282,11 @@ class Relay:
             self._finish(pieces)
 
     def _finish(self, pieces: list[bytes]) -> None:
-        answer = self.answer
-        ending = self.gate.ending(self.target, answer, pieces) if answer.streamed else "done"
+        ending = self.gate.ending(self.target, self.answer, pieces) if self.answer.streamed else "done"
+        self.answer.data(pieces, ending != "cut")
         if ending == "cut":
-            answer.data(pieces, False)
             self._break_off("The worker ended the stream before the answer was complete.")
             return
-        answer.data(pieces, True)
         if not self.scored:
             self._score(Score.SUCCESS)
         self._end("done", "ok" if ending == "done" else "broken")
@@ -367,11 +366,6 @@ class Relay:
             if self.trip is not None:
                 self.trip.scored(self.lease.worker, score, now)
 
-    def _settle(self) -> None:
-        lease, self.lease = self.lease, None
-        if lease is not None:
-            lease.settle(self.gate.clock())
-
     def _drop_connection(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
@@ -396,17 +390,12 @@ class Relay:
         self.gate.leave(self, record_of(self, worker, outcome, error, now))
         self.client.relay_ended(self)
 
-    def _marks(self, now: float) -> bytes:
-        assert self.lease is not None
-        return marks.of_answer(
-            self.id, self._session(), self.lease.worker.id, self.received - self.started, self.picked - self.received,
-            now - self.picked,
-        )  # fmt: skip
-
     def ids(self) -> bytes:
-        return marks.ids(self.id, self._session())
+        """The names of the request, as header lines."""
+        return marks.ids(self.id, self.named_session())
 
-    def _session(self) -> str:
+    def named_session(self) -> str:
+        """The session id that the client is told."""
         if self.session is None:  # refused before its body was read
             self.session = identify(self.head, b"", self.gate.random_bytes)[1]
         return self.session

@@ -9,6 +9,8 @@ from xxhash import xxh3_64_intdigest
 from infera_cli.blocks import FIRST_PARENT, chain_packed
 from infera_cli.tokens.memo import Memo
 
+__all__ = ["FIRST_PARENT", "Chains"]
+
 CHAIN_BYTES = 64 << 20
 _HASH_BYTES = 48
 """What a hash in a list takes: a reference, and the integer."""
@@ -50,9 +52,9 @@ class Chains:
 
 
 def _trail(pieces: Sequence[Piece], first: int) -> list[int]:
-    """A key for each beginning of `pieces` that may be met again, without the last piece."""
+    """A key for each beginning of `pieces` that may be met again, without the last piece unless there is no other."""
     trail, running = [], first
-    for key, _ in pieces[:-1]:
+    for key, _ in pieces[:-1] or pieces:
         if not key:
             break
         running = xxh3_64_intdigest(key.to_bytes(8, "little"), seed=running)

@@ -106,12 +106,16 @@ class Prompts:
         if self.template is None:
             raise Unrenderable("no_template", "the tokenizer has no chat template")
         variables = variables_of(chat.rest)
-        if self.words.exact:
-            known = json.dumps(variables, sort_keys=True, default=str).encode()
-            cut = sections([told.role for told in chat.messages])
-            if cut is not None and (known in self._cutters or len(self._cutters) < _CUTTERS):
-                return _Cut(self, style, chat, variables, known, cut)
-        return _Whole(self, style, chat, variables)
+        known = json.dumps(variables, sort_keys=True, default=str).encode()
+        cut = sections([told.role for told in chat.messages]) if self._may_cut(known) else None
+        return _Conversation(self, style, chat, variables, known, cut or _whole(chat))
+
+    def _may_cut(self, known: bytes) -> bool:
+        """Whether rendering in sections is worth a try under these variables."""
+        if known in self._cutters:
+            found = self._cutters[known]
+            return found is not None and found.exact
+        return self.words.exact and len(self._cutters) < _CUTTERS
 
     def cutter(self, known: bytes, variables: Mapping[str, Any]) -> Cutter | None:
         """The cutter for these template variables, proven first; None where they do not allow it."""
@@ -158,23 +162,12 @@ class _Text:
         return [(0, self._words.encode(self._text, specials=self._specials))]
 
 
-class _Whole:
+def _whole(chat: Chat) -> list[Section]:
     """A conversation in one piece."""
-
-    def __init__(self, prompts: Prompts, style: str, chat: Chat, variables: Mapping[str, Any]) -> None:
-        self._prompts, self._style, self._chat, self._variables = prompts, style, chat, variables
-        self.cost = sum(len(told.raw) for told in chat.messages) + len(chat.tools)
-
-    def run(self) -> list[Piece]:
-        template = self._prompts.template
-        assert template is not None  # noqa: S101 - Prompts.chat looked
-        messages = messages_for(self._style, [_decoded(told.raw) for told in self._chat.messages], template)
-        tools = tools_for(self._style, _decoded(self._chat.tools)) if self._chat.tools else None
-        text = template.render(messages, tools, more=self._variables)
-        return [(0, self._prompts.words.encode(text, specials=self._style in CHAT_WITH_SPECIALS))]
+    return [Section(0, len(chat.messages), None, None, True)]
 
 
-class _Cut:
+class _Conversation:
     """A conversation section by section; known ones cost nothing."""
 
     def __init__(
@@ -186,7 +179,7 @@ class _Cut:
         self._keys = [self._key(part) for part in cut]
         self._found = [prompts.section(key) for key in self._keys]
         self.cost = sum(self._size(part) for part, packed in zip(cut, self._found, strict=True) if packed is None)
-        if not prompts.knows(known):
+        if len(cut) > 1 and not prompts.knows(known):
             self.cost += 1 << 20  # a proof
 
     def _size(self, part: Section) -> int:
@@ -207,21 +200,27 @@ class _Cut:
     def run(self) -> list[Piece]:
         missing = [at for at, packed in enumerate(self._found) if packed is None]
         if missing:
-            cutter = self._prompts.cutter(self._known, self._variables)
-            if cutter is None or not all(self._work_out(cutter, at) for at in missing):
-                return _Whole(self._prompts, self._style, self._chat, self._variables).run()
+            cutter = self._prompts.cutter(self._known, self._variables) if len(self._cut) > 1 else None
+            if not all(self._work_out(cutter, at) for at in missing):
+                whole = _whole(self._chat)
+                return _Conversation(self._prompts, self._style, self._chat, self._variables, self._known, whole).run()
         pieces = [(key, packed or b"") for key, packed in zip(self._keys, self._found, strict=True)]
         if self._style in CHAT_WITH_SPECIALS:
             words = self._prompts.words
             pieces = [(1, words.before), *pieces, (0, words.after)]
         return pieces
 
-    def _work_out(self, cutter: Cutter, at: int) -> bool:
+    def _work_out(self, cutter: Cutter | None, at: int) -> bool:
         template, part, chat = self._prompts.template, self._cut[at], self._chat
         assert template is not None  # noqa: S101 - Prompts.chat looked
         own = [_decoded(told.raw) for told in chat.messages[part.first : part.last]]
         tools = tools_for(self._style, _decoded(chat.tools)) if chat.tools and not part.place else None
-        text = cutter.text(messages_for(self._style, own, template), part, tools)
+        messages = messages_for(self._style, own, template)
+        text: str | None = None
+        if len(self._cut) == 1:
+            text = template.render(messages, tools, more=self._variables)
+        elif cutter is not None:
+            text = cutter.text(messages, part, tools)
         if text is None:
             return False
         packed = self._found[at] = self._prompts.words.encode(text)

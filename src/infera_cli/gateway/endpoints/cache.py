@@ -10,7 +10,9 @@ from fastapi.responses import JSONResponse
 from infera_cli.gateway.endpoints.guards import admin_guard
 from infera_cli.gateway.endpoints.parts import ControlParts
 
-Rank = Annotated[int | None, Query(description="Of this data-parallel rank alone")]
+Rank = Annotated[str | None, Query(description="Of this data-parallel rank alone")]
+
+_NO_RANK = {"type": "int_parsing", "loc": ["query", "dp_rank"], "msg": "dp_rank must be a whole number"}
 
 
 def routes(parts: ControlParts) -> APIRouter:
@@ -20,10 +22,15 @@ def routes(parts: ControlParts) -> APIRouter:
     @router.get("/v1/admin/cache-view/{worker_id:path}", operation_id="cache_view", summary="What a cache holds")
     async def cache_view(worker_id: str, dp_rank: Rank = None) -> JSONResponse:
         """Blocks that the worker is known to hold; 0 for an unknown one. 503 when the policy is not kv-aware."""
+        rank = None
+        if dp_rank is not None:
+            if not dp_rank.isascii() or not dp_rank.removeprefix("-").isdigit():
+                return JSONResponse({"detail": [_NO_RANK]}, status_code=422)
+            rank = int(dp_rank)
         if parts.cached_blocks is None:
             detail = f"The routing policy is {parts.policy}; caches are watched by kv-aware alone."
             return JSONResponse({"detail": detail}, status_code=503)
-        count = parts.cached_blocks(worker_id, dp_rank)
-        return JSONResponse({"worker_id": worker_id, "dp_rank": dp_rank, "block_count": count})
+        count = parts.cached_blocks(worker_id, rank)
+        return JSONResponse({"worker_id": worker_id, "dp_rank": rank, "block_count": count})
 
     return router

@@ -7,13 +7,13 @@ from typing import Protocol
 
 import msgspec
 
-from infera_cli.blocks import FIRST_PARENT
 from infera_cli.errors import RequestError
 from infera_cli.gateway.kv.counters import PromptCounters
 from infera_cli.protocol.messages.request import to_chat
 from infera_cli.protocol.prompt_body import PromptBody, read
 from infera_cli.routing.prefix import first_parent
 from infera_cli.routing.prompt import Prompt
+from infera_cli.tokens.chains import FIRST_PARENT
 from infera_cli.tokens.prompts import Chat, Job, Prompts, Told
 from infera_cli.tokens.template import Unrenderable
 

@@ -42,7 +42,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.answer(200, {"port": self.server.server_address[1], "choices": []})
+        self.answer(200, {"port": self.connection.getsockname()[1], "choices": []})
 
     def answer(self, status: int, document: object) -> None:
         body = json.dumps(document).encode()
