@@ -308,10 +308,7 @@ async def test_a_sweep_that_fails_is_not_the_last(
         calls.append(now)
         raise RuntimeError("a bug")
 
-    def ignore(*_told: object) -> None:
-        """Nothing of interest here."""
-
-    broken = SimpleNamespace(sweep=sweep, members=w.registry.members, probed=ignore, models_learned=ignore)
+    broken = SimpleNamespace(sweep=sweep, members=w.registry.members, probed=print, models_learned=print)
     monkeypatch.setattr(w.prober, "_registry", broken)
     await w.time.advance(10.0)
     assert calls == [5.0, 10.0]

@@ -307,8 +307,7 @@ class Relay:
             self._failed(worker, Score.FAULT, "broken", detail)
 
     def _break_off(self, message: str) -> None:
-        error = BrokenStream(message)
-        self.answer.break_off(self.gate.error_event(self.target, error))
+        self.answer.break_off(self.gate.error_event(self.target, BrokenStream(message)))
         self._drop_connection()
         self._end("failed", "broken", message)
 
