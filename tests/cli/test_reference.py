@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from docs.generate import main, pages
 
 ROOT = Path(__file__).parents[2]

@@ -30,9 +30,8 @@ def address() -> Iterator[str]:
 
 def test_both_turns_of_the_streamed_conversation_go_to_one_worker(address: str) -> None:
     """stream_chat.py prints two answers, each with the worker that gave it, and the two are the same."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "stream_chat.py"), address], capture_output=True, text=True, timeout=60, check=True
-    )
+    command = [sys.executable, str(EXAMPLES / "stream_chat.py"), address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     first, second = done.stdout.splitlines()
     assert first.split(":")[0] == second.split(":")[0]
     assert first.split(":")[0] in {"sim0", "sim1"}

@@ -34,8 +34,10 @@ def test_every_metric_is_declared_and_both_formats_agree() -> None:
 def test_names_follow_the_conventions() -> None:
     """Counters end in `_total`, times in `_seconds`, labels are a small known set; blocks are blocks."""
     in_blocks = {"infera_router_pick_cache_hits", "infera_router_pick_request_blocks"}
-    allowed = {"retention", "cause", "what", "router", "outcome", "role", "worker_id", "disagg_mode", "model", "reason", "state", "stage",
-               "result", "version", "source"}  # fmt: skip
+    allowed = {
+        "retention", "cause", "what", "router", "outcome", "role", "worker_id", "disagg_mode", "model", "reason",
+        "state", "stage", "result", "version", "source",
+    }  # fmt: skip
     for family in FAMILIES:
         assert family.name.startswith("infera_")
         assert family.name.endswith("_total") == (family.kind == "counter")

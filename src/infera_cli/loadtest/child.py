@@ -22,7 +22,6 @@ from infera_cli.errors import InferaError
 from infera_cli.loadtest import job as jobs
 from infera_cli.loadtest.load import Load, environment
 
-
 PARENT_GONE = 1
 
 

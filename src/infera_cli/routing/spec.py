@@ -15,8 +15,9 @@ class WorkerSpec:
     `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead
     of the client's credentials and is never shown. `address` is what the router dials where it differs from
     `host`. `kv_events_endpoint` is the ZMQ address of the first rank's KV events, None where it must be asked
-    for, `kv_replay_endpoint` where missed ones can be had again; `kv_block_size` is the engine's page in tokens. `dp_size` ranks answer behind this address, or it is
-    itself rank `dp_rank` of its engine (infera-wire §1.2, §4.3).
+    for, `kv_replay_endpoint` where missed ones can be had again; `kv_block_size` is the engine's page in tokens.
+    `dp_size` ranks answer behind this address, or it is itself rank `dp_rank` of its engine
+    (infera-wire §1.2, §4.3).
     """
 
     id: str

@@ -156,7 +156,7 @@ class Candidate(NamedTuple):
     worker: str
     outstanding: int
     dropped: str | None = None
-    terms: dict[str, float] = {}
+    terms: dict[str, float] = {}  # noqa: RUF012 - read, never written
 
 
 class Decision:
