@@ -92,8 +92,8 @@ def wait_for(host: str) -> None:
 def measure(folder: Path, env: dict[str, str], count: int, ready_after: float) -> float:
     """Seconds from the command to all ready."""
     hosts = [
-        {"name": f"h{n}", "ssh": f"{getpass.getuser()}@{address(n)}", "devices": [0], "port_base": _PORT + n, "model": "m",
-         "engine": "custom", "log_dir": str(folder / "logs"),
+        {"name": f"h{n}", "ssh": f"{getpass.getuser()}@{address(n)}", "devices": [0], "port_base": _PORT + n,
+         "model": "m", "engine": "custom", "log_dir": str(folder / "logs"),
          "command": [sys.executable, "-S", "-c", _ENGINE, address(n), str(ready_after), "{port}"]}
         for n in range(count)
     ]  # fmt: skip
@@ -101,9 +101,10 @@ def measure(folder: Path, env: dict[str, str], count: int, ready_after: float) -
     file.write_text(json.dumps({"hosts": hosts}))
     command = [sys.executable, "-m", "infera_cli", "fleet"]
     begun = time.perf_counter()
-    up = subprocess.run([*command, "up", str(file), "-o", "json"], env=env, capture_output=True, text=True, check=False)
+    up = subprocess.run([*command, "up", str(file)], env=env, capture_output=True, text=True, check=False)
     spent = time.perf_counter() - begun
-    down = subprocess.run([*command, "down", str(file), "--yes"], env=env, capture_output=True, text=True, check=False)
+    words = [*command, "down", str(file), "--yes"]
+    down = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     if up.returncode or down.returncode:
         sys.exit(f"up {up.returncode}, down {down.returncode}:\n{up.stderr[-2000:]}{down.stderr[-2000:]}")
     return spent

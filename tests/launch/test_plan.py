@@ -136,13 +136,13 @@ def test_a_range_that_makes_no_sense_is_refused(devices: Any) -> None:
 
 
 def test_planning_a_thousand_slots_takes_a_moment() -> None:
-    """At most fifty milliseconds, the best of five."""
+    """At most fifty milliseconds of the processor, the best of ten."""
     hosts = [HostEntry(name=f"h{n}", devices=tuple(range(8)), model="/m", ssh=f"me@10.0.0.{n}", engine="vllm",
                        env={"A": "{device}"}, serve_args=("--x", "a b")) for n in range(125)]  # fmt: skip
     slots = pool_of(hosts)
     spent = []
-    for _ in range(5):
-        begun = time.perf_counter()
+    for _ in range(10):
+        begun = time.process_time()
         assert len(plan(slots)) == 1000
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.process_time() - begun)
     assert min(spent) <= 0.05

