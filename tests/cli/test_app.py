@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from infera_cli import __version__
-from infera_cli.cli import serve
+from infera_cli.cli import main, serve
 from infera_cli.cli.console import console
 from tests.cli.conftest import Infera, Result
 
@@ -141,6 +143,19 @@ def test_ctrl_c_is_exit_status_130(infera: Infera, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(serve, "load_serve", interrupted)
     assert infera("serve", "--sim", "1") == Result(130, "", "")
+
+
+def test_ctrl_c_while_python_is_loading_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 130 and no traceback, also before there is a command line to interrupt."""
+
+    class Loading(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "infera_cli.cli.app", Loading("infera_cli.cli.app"))
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """The `infera` command; ends the process with its exit code."""
-    from infera_cli.cli.app import run
-
+    try:
+        from infera_cli.cli.app import run
+    except KeyboardInterrupt:  # while Python is still loading
+        sys.exit(130)
     sys.exit(run(sys.argv[1:]))
