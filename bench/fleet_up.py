@@ -70,8 +70,8 @@ def server(ssh: Path, numbers: range) -> subprocess.Popen[bytes]:
     config = ssh / f"sshd_config{numbers[0]}"
     config.write_text("\n".join([
         *(f"ListenAddress {address(n)}:{_SSH_PORT}" for n in numbers), f"HostKey {ssh / 'host_key'}",
-        "PidFile none", f"AuthorizedKeysFile {ssh / 'authorized_keys'}", "StrictModes no", "UsePAM no", "PermitRootLogin yes",
-        "MaxStartups 200", "",
+        "PidFile none", f"AuthorizedKeysFile {ssh / 'authorized_keys'}", "StrictModes no", "UsePAM no",
+        "PermitRootLogin yes", "MaxStartups 200", "",
     ]))  # fmt: skip
     sshd = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin") or sys.exit("sshd is not installed")
     return subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL)
