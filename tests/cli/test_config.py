@@ -61,11 +61,14 @@ def test_check_answers_for_each_file(infera: Infera, tmp_path: Path) -> None:
 
 
 def test_check_knows_scheduler_files(infera: Infera, tmp_path: Path) -> None:
-    """Recognised, and not in this version: exit status 2."""
-    (tmp_path / "s.yaml").write_text("nodes: []\n", encoding="utf-8")
+    """What is in a good one; a bad one is exit status 1 with the dotted path."""
+    node = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m]}"
+    (tmp_path / "s.yaml").write_text(f"nodes: [{node}]\n", encoding="utf-8")
+    assert infera("config", "check", "s.yaml") == Result(0, "s.yaml: scheduler file, 1 node, 1 model, lru\n", "")
+    (tmp_path / "s.yaml").write_text(f"nodes: [{node}]\nkv_cache: {{polcy: lru}}\n", encoding="utf-8")
     code, out, err = infera("config", "check", "s.yaml")
-    assert (code, out) == (2, "")
-    assert "not in this version" in err
+    assert (code, out) == (1, "")
+    assert err == 'error: s.yaml: kv_cache: unknown key "polcy" (did you mean "policy"?)\n'
 
 
 def test_version_for_people_and_programs(infera: Infera) -> None:

@@ -99,7 +99,7 @@ def test_without_a_source_the_choices_are_named(infera: Infera) -> None:
     code, out, err = infera("serve")
     assert (code, out) == (2, "")
     assert err == (
-        "error: nobody to route to: name the workers with --replicas FILE or --worker URL, "
+        "error: nobody to route to: name the workers with --replicas FILE, --config FILE or --worker URL, "
         "find them with --etcd-endpoint HOST:PORT, "
         "start simulated ones with --sim N, or try `infera demo`\n")
 
