@@ -1,20 +1,23 @@
 """Does `infera simulate` say what really happens? The same conversations, simulated and sent to a real router.
 
-For each policy `infera serve --sim` is started, `infera bench` sends it conversations, and the simulator is given the
-same ones at the same times. Mean TTFT and hit rate must agree within 10 %, and the policies must come in the same
-order. Run it with `python -m bench.simulation_proof`; it writes bench/results/simulation.md.
+For each policy `infera serve` is started before simulated engines, `infera bench` sends it conversations, and the
+simulator is given the same ones at the same times. Mean TTFT and hit rate must agree within 10 %, and the policies
+must come in the same order. Run it with `make bench-simulation`; it writes bench/results/simulation.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +28,10 @@ from infera_cli.wiring.simulation import Simulator, Wanted
 from infera_cli.workload.arrivals import OpenLoop
 
 RESULT = Path(__file__).with_name("results") / "simulation.md"
-POLICIES = ("session", "prefix-aware", "kv-aware", "least-loaded", "round-robin")
-WORKERS, SEED, RATE, COUNT = 3, 5, 0.6, 24
-TURNS, INPUT, OUTPUT = 3, 4500, 16
+POLICIES = ("session", "prefix-aware", "least-loaded", "round-robin")
+WORKERS, SEED, RATE, COUNT = 3, 5, 0.4, 20
+TURNS, INPUT, OUTPUT = 4, 900, 16
+PROFILE = Profile(prefill_rate=5000.0)     # so slow that a processor shared with the engines matters little
 TOLERANCE = 0.10
 TIE = 0.05      # policies whose TTFT is closer than this are not put in an order
 INFERA = (sys.executable, "-m", "infera_cli")
@@ -64,19 +68,49 @@ def same_order(pairs: Sequence[Pair]) -> bool:
 
 
 @contextmanager
+def engines() -> Iterator[list[str]]:
+    """Simulated engines; their addresses."""
+    ports = [machine.free_port() for _ in range(WORKERS)]
+    command = (sys.executable, "-m", "infera_cli.simengine", "--prefill-rate", str(PROFILE.prefill_rate), "--port")
+    started = [subprocess.Popen([*command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+               for port in ports]
+    try:
+        yield [f"http://127.0.0.1:{port}" for port in ports]
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.wait(30)
+
+
+@contextmanager
 def serving(policy: str) -> Iterator[str]:
-    """`infera serve --sim` under that policy; its address."""
-    command = [*INFERA, "serve", "--sim", str(WORKERS), "--port", "0", "--router-policy", policy, "--no-access-log"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stdout is not None
-            found = re.search(r"http://\S+", server.stdout.readline())
-            if found is None:
-                raise SystemExit(f"infera serve did not start under {policy}")
-            yield found[0]
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
+    """`infera serve` under that policy before engines of its own; its address."""
+    with engines() as urls:
+        workers = [flag for url in urls for flag in ("--worker", url)]
+        command = [*INFERA, "serve", *workers, "--host", "127.0.0.1", "--port", "0", "--router-policy", policy,
+                   "--no-access-log"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            try:
+                assert server.stdout is not None
+                found = re.search(r"http://\S+", server.stdout.readline())
+                if found is None:
+                    raise SystemExit(f"infera serve did not start under {policy}")
+                _all_ready(found[0])
+                yield found[0]
+            finally:
+                server.terminate()
+                server.communicate(timeout=30)
+
+
+def _all_ready(url: str) -> None:
+    """Wait until every engine is in rotation."""
+    for _ in range(300):
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            if json.load(answer)["replicas_ready"] == WORKERS:
+                return
+        time.sleep(0.2)
+    raise SystemExit("the simulated engines did not come up")
 
 
 def measured(policy: str, folder: Path) -> tuple[float, float]:
@@ -85,8 +119,8 @@ def measured(policy: str, folder: Path) -> tuple[float, float]:
     with serving(policy) as url:
         done = subprocess.run(
             [*INFERA, "bench", "--base-url", url, "--dataset-name", "multi-turn", "--turns", str(TURNS), "--isl",
-             str(INPUT), "--osl", str(OUTPUT), "--rate", str(RATE), "-n", str(COUNT), "--seed", str(SEED),
-             "--allow-degraded", "--result-filename", str(result)],
+             str(INPUT), "--osl", str(OUTPUT), "--rate", str(RATE), "--burstiness", "inf", "-n", str(COUNT),
+             "--seed", str(SEED), "--allow-degraded", "--result-filename", str(result)],
             stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SystemExit(f"the measurement of {policy} failed with exit code {done.returncode}")
@@ -98,7 +132,8 @@ def measured(policy: str, folder: Path) -> tuple[float, float]:
 def simulated() -> dict[str, tuple[float, float]]:
     """The same by policy, in simulated time."""
     wanted = Wanted(
-        arrivals=OpenLoop(RATE, count=COUNT), policies=POLICIES, workers=(WORKERS, WORKERS), seed=SEED, by_text=True,
+        arrivals=OpenLoop(RATE, burstiness=inf, count=COUNT), policies=POLICIES, workers=(WORKERS, WORKERS),
+        seed=SEED, by_text=True, profile=PROFILE,
         dataset=DatasetSpec("multi-turn", turns=TURNS, input_len=INPUT, output_len=OUTPUT),
     )
     outcomes = Simulator(wanted).run({}).outcomes
@@ -129,8 +164,9 @@ def table(pairs: Sequence[Pair], said: Sequence[str]) -> str:
     """The page."""
     about = machine.describe()
     how = (
-        f"{COUNT} conversations of {TURNS} turns ({INPUT} words in, {OUTPUT} tokens out each), Poisson {RATE}/s, seed "
-        f"{SEED}, {WORKERS} simulated engines behind `infera serve`. Means over all requests."
+        f"{COUNT} conversations of {TURNS} turns ({INPUT} words in, {OUTPUT} tokens out each), one each "
+        f"{1 / RATE:g} s, seed {SEED}, behind `infera serve` {WORKERS} simulated engines that compute "
+        f"{PROFILE.prefill_rate:g} prompt tokens a second. Means over all requests."
     )
     heads = "| policy | TTFT measured, ms | simulated | apart | hit rate measured | simulated | apart | within 10 % |"
     verdict = "the same" if same_order(pairs) else "NOT THE SAME"

@@ -47,7 +47,7 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
         raise UsageError("give the address to load: --base-url http://127.0.0.1:8000")
     if asked["output"] not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {asked['output']!r}")
-    _need("locust", "matplotlib" if asked["html"] else "locust")
+    _need("locust", "matplotlib" if asked["html"] or asked["plot"] else "locust")
     return _run(asked)
 
 

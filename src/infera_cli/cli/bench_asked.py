@@ -179,10 +179,11 @@ class Outputs(NamedTuple):
     details: Path | None
     csv: Path | None
     html: Path | None
+    plot: Path | None
 
     def check(self) -> None:
         """Find out before the load, not after it, that a file cannot be written."""
-        for path in (self.result, self.csv, self.html):
+        for path in (self.result, self.csv, self.html, self.plot):
             if path is not None and not path.parent.is_dir():
                 raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
 
@@ -197,10 +198,14 @@ class Outputs(NamedTuple):
             write(self.result, files.vllm(document) if self.compat == "vllm" else encode(document))
         if self.csv is not None:
             write(self.csv, files.table(document).encode())
-        if self.html is not None:
-            from infera_cli.report import page
+        if self.html is None and self.plot is None:
+            return
+        from infera_cli.report import page
 
+        if self.html is not None:
             write(self.html, page.report(document).encode())
+        if self.plot is not None:
+            write(self.plot, page.picture(document))
 
 
 def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
@@ -211,7 +216,7 @@ def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
     save = any(asked[name] for name in ("save_result", "save_detailed", "result_dir", "result_filename", "compat"))
     result = result_name(now, asked["result_filename"], asked["result_dir"]) if save else None
     details = result.with_suffix(".requests.jsonl") if result and asked["save_detailed"] else None
-    return Outputs(result, asked["compat"], details, _path(asked["csv"]), _path(asked["html"]))
+    return Outputs(result, asked["compat"], details, *(_path(asked[name]) for name in ("csv", "html", "plot")))
 
 
 def _path(text: str | None) -> Path | None:

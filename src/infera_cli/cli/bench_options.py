@@ -161,6 +161,7 @@ def _rest() -> dict[str, tuple[Any, Any, Any]]:
                          help="vllm: write the result with its keys.", autocompletion=lambda: ["vllm"]),
         "csv": option(OUTPUT, str | None, None, "--csv", metavar="FILE", help="A line per run."),
         "html": option(OUTPUT, str | None, None, "--html", metavar="FILE", help="One page with plots."),
+        "plot": option(OUTPUT, str | None, None, "--plot", metavar="FILE", help="The main picture as SVG."),
         "metadata": option(OUTPUT, list[str] | None, None, "--metadata", metavar="K=V",
                            help="Kept in the result."),
         "percentile_metrics": option(OUTPUT, str | None, None, "--percentile-metrics", metavar="NAMES",

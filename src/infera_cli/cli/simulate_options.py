@@ -14,7 +14,7 @@ FLEET, ENGINE = "Fleet", "Engine"
 SHARED = (
     "rate", "burstiness", "concurrency", "count", "duration", "ramp", "ramp_start", "ramp_end", "speed", "think",
     "dataset", "dataset_path", "input_len", "output_len", "range_ratio", "prefix_len", "groups", "zipf", "turns",
-    "turns_ratio", "turn_pause", "multi_turn", "block", "goodput", "attainment", "output", "html",
+    "turns_ratio", "turn_pause", "multi_turn", "block", "goodput", "attainment", "output", "html", "plot",
 )
 
 
@@ -50,8 +50,6 @@ def _own() -> dict[str, tuple[Any, Any, Any]]:
         "seed": _option(bench_options.DATA, int, 1, "--seed", metavar="N", help="The same seed, the same figures."),
         "result": _option(bench_options.OUTPUT, str | None, None, "--result-filename", metavar="FILE",
                           help="Write the result as JSON."),
-        "plot": _option(bench_options.OUTPUT, str | None, None, "--plot", metavar="FILE",
-                        help="The main picture as SVG."),
     }
 
 

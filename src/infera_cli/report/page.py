@@ -26,6 +26,16 @@ def report(document: Document) -> str:
     return whole("infera bench", f"infera {document.tool_version}", parts)
 
 
+def picture(document: Document) -> bytes:
+    """The one picture as SVG: throughput against latency over the cells of a sweep, else the latencies of the run."""
+    cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
+    if len(cells) > 1:
+        return plots.trade_off([("TTFT", cells)])
+    latency = cells[0][1].latency
+    named = (("ttft", "first token"), ("e2el", "end to end"))
+    return plots.distribution([(label, latency[key]) for key, label in named if key in latency], "Latency")
+
+
 def comparison(
     names: tuple[str, str], documents: tuple[Document, Document], cells: dict[str, list[Row]]
 ) -> str:

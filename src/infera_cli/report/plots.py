@@ -164,17 +164,29 @@ def attainment(cells: Sequence[tuple[str, Figures]]) -> bytes:
 
 
 # ── simulations ──────────────────────────────────────────────────────────────────────────────────────
-def over_workers(
-    series: Sequence[tuple[str, Sequence[tuple[int, float]]]], *, limit: float | None = None
-) -> bytes:
-    """TTFT p99 (seconds) by number of workers, one line a policy; `limit` in seconds."""
+Lines = Sequence[tuple[str, Sequence[tuple[int, float]]]]
+"""By policy: (workers, figure)."""
+
+
+def within_limits(lines: Lines, wanted: float) -> bytes:
+    """The share of requests within their limits by number of workers, and the share that is `wanted`."""
+    out: list[bytes] = []
+    with _drawing("How many workers", "workers", "requests within the limits, %", out) as axes:
+        for colour, (name, points) in zip(COLOURS, lines, strict=False):
+            x, y = [workers for workers, _share in points], [share * 100 for _workers, share in points]
+            axes.plot(x, y, color=colour, marker="o", markersize=4, label=name)
+        axes.axhline(wanted * 100, color=GREY, linestyle="--", linewidth=0.9, label=f"wanted {wanted:.0%}")
+        axes.set_ylim(0, 102)
+    return out[0]
+
+
+def over_workers(lines: Lines) -> bytes:
+    """TTFT p99 (seconds) by number of workers."""
     out: list[bytes] = []
     with _drawing("How many workers", "workers", "TTFT p99, ms (log)", out) as axes:
-        for colour, (name, points) in zip(COLOURS, series, strict=False):
+        for colour, (name, points) in zip(COLOURS, lines, strict=False):
             x, y = [workers for workers, _time in points], [max(time * 1e3, SHORTEST) for _workers, time in points]
             axes.plot(x, y, color=colour, marker="o", markersize=4, label=name)
-        if limit is not None:
-            axes.axhline(limit * 1e3, color=GREY, linestyle="--", linewidth=0.9, label=f"limit {limit * 1e3:g} ms")
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis)
     return out[0]

@@ -18,7 +18,7 @@ HEADS = (
 )
 
 
-def report(simulation: Simulation, *, width: int = 140, colour: bool = False) -> str:
+def report(simulation: Simulation, *, width: int = 150, colour: bool = False) -> str:
     """The table, and the answer in a sentence a policy; latencies in milliseconds."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     judged = any(outcome.attainment for outcome in simulation.outcomes)

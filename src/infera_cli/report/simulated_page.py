@@ -22,24 +22,28 @@ def report(simulation: Simulation) -> str:
 
 
 def picture(simulation: Simulation) -> bytes:
-    """The one picture as SVG: latency over workers where these vary, else latency and hits by policy."""
+    """The one picture as SVG. Where the workers vary: the share within the limits, without limits TTFT p99, by number
+    of workers; else latency and hits by policy."""
     by_policy: dict[str, list[Outcome]] = {}
     for outcome in simulation.outcomes:
-        by_policy.setdefault(outcome.policy, []).append(outcome)
-    if any(len(found) > 1 for found in by_policy.values()):
-        return plots.over_workers([
-            (name, [(one.workers, one.latency["ttft"].p99) for one in found if "ttft" in one.latency])
-            for name, found in by_policy.items()
-        ], limit=_limit(simulation))
-    return plots.by_policy([
-        (one.policy, one.latency["ttft"].mean, one.latency["ttft"].p99, one.hit_rate)
-        for one in simulation.outcomes if "ttft" in one.latency
+        if "ttft" in outcome.latency:
+            by_policy.setdefault(outcome.policy, []).append(outcome)
+    if all(len(found) == 1 for found in by_policy.values()):
+        return plots.by_policy([
+            (one.policy, one.latency["ttft"].mean, one.latency["ttft"].p99, one.hit_rate)
+            for found in by_policy.values() for one in found
+        ])
+    if simulation.replicas:
+        shares = {name: [(one.workers, _share(one)) for one in found] for name, found in by_policy.items()}
+        return plots.within_limits(list(shares.items()), float(simulation.options.get("attainment", 0.95)))
+    return plots.over_workers([
+        (name, [(one.workers, one.latency["ttft"].p99) for one in found]) for name, found in by_policy.items()
     ])
 
 
-def _limit(simulation: Simulation) -> float | None:
-    found = next((one.attainment for one in simulation.outcomes if one.attainment), None)
-    return found.limits.get("ttft") if found else None
+def _share(outcome: Outcome) -> float:
+    found = outcome.attainment
+    return found.good / found.judged if found and found.judged else 0.0
 
 
 def _curves(simulation: Simulation) -> Iterator[tuple[str, bytes]]:
