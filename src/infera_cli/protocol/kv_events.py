@@ -16,6 +16,7 @@ MAX_PAYLOAD = 64 << 20
 """Larger payloads are not looked at, in bytes; the largest honest batch is a few MB."""
 
 _INT_LOW, _INT_HIGH = -(1 << 63), 1 << 64
+_ALL_INT = {int}
 _ATTENTION = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 _DEVICE = frozenset({"GPU", "DEVICE", "NPU", "XPU", "HBM", "TPU"})
 
@@ -226,7 +227,7 @@ def _extras(raw: Any) -> list[Extra] | None:
 def _hashes(raw: Any) -> list[int]:
     if not isinstance(raw, list):
         raise ValueError("no list of hashes")  # noqa: TRY004
-    if all(type(item) is int for item in raw):
+    if set(map(type, raw)) == _ALL_INT:
         return raw
     return [_hash(item) for item in raw]
 

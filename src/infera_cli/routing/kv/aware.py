@@ -8,9 +8,10 @@ The least (cost, load) wins; full ties go round (rulings 16).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
-from infera_cli.routing.kv.targets import Choice, Kind, KvBook, Target
+from infera_cli.routing.kv.targets import FORGOTTEN, Choice, Kind, KvBook, Target
 from infera_cli.routing.pickers import least_in_turn
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask, Pool, Role, Worker
@@ -78,7 +79,7 @@ class KvAware:
     def weigh(self, ask: Ask, pool: Pool, turn: int) -> Choice | None:
         """The best target of the pool; None when none of it is known. The choice is left with the prompt."""
         prompt = prompt_of(ask)
-        weighed = self._weighed(ask, pool, prompt)
+        weighed = self._weighed(ask, pool, prompt, best=not prompt.images)
         if not weighed:
             return None
         cost, load = min((one.cost, one.load) for one in weighed)
@@ -101,7 +102,8 @@ class KvAware:
         return terms
 
     # ── the formula ──────────────────────────────────────────────────────────────────────────────────
-    def _weighed(self, ask: Ask, pool: Pool, prompt: Prompt) -> list[Weighed]:
+    def _weighed(self, ask: Ask, pool: Pool, prompt: Prompt, *, best: bool = False) -> list[Weighed]:
+        """All targets in comparison; with `best`, of each kind only those that nobody of it is better than."""
         seats = self.book.seats(pool)
         if ask.only is not None and "#" in ask.only:
             seats = [(at, target) for at, target in seats if target.key == ask.only]
@@ -116,25 +118,35 @@ class KvAware:
         in_tokens = len({unit for _, unit in groups}) > 1
         found: list[Weighed] = []
         for kind, members in groups.items():
-            found += self._group(members, prompt.chains.get(kind, ()), weight, kind[1] if in_tokens else 1)
+            chain = prompt.chains.get(kind, ())
+            found += self._group(members, chain, weight, kind[1] if in_tokens else 1, best=best)
         if prompt.images:
             found = [self._with_images(one, prompt.images, base * BLOCKS_PER_IMAGE) for one in found]
         return found
 
     def _group(
-        self, members: Sequence[tuple[int, Target]], chain: Sequence[int], weight: float, unit: int
+        self, members: Sequence[tuple[int, Target]], chain: Sequence[int], weight: float, unit: int, *, best: bool
     ) -> list[Weighed]:
         """Targets that hash alike; one whose page size is unknown is taken to have the largest known.
 
         `unit` is what a block counts: 1, or its tokens where sizes differ.
         """
-        blocks, load_of = len(chain), self.book.load
+        blocks, scale = len(chain), self.book.scale
         hits = self._hits(members, chain) if weight else {}
-        found = []
+        found: list[Weighed] = []
+        least = inf
         for at, target in members:
-            held = hits.get(target.slot.number, 0)
-            load = load_of(target)
-            found.append(Weighed((weight * (blocks - held) + load) * unit, load * unit, at, target, held, chain))
+            held = hits.get(target.slot.number, 0) if hits else 0
+            recent = target.recent * scale
+            load = len(target.active) + (recent if recent >= FORGOTTEN else 0.0)
+            cost = (weight * (blocks - held) + load) * unit
+            if best:
+                if cost > least:
+                    continue
+                if cost < least:
+                    least = cost
+                    found.clear()
+            found.append(Weighed(cost, load * unit, at, target, held, chain))
         return found
 
     def _hits(self, members: Sequence[tuple[int, Target]], chain: Sequence[int]) -> dict[int, int]:

@@ -77,7 +77,8 @@ class KvBook:
         self.index = index
         self._of: dict[Worker, tuple[Target, ...]] = {}
         self._seats: OrderedDict[int, tuple[Pool, list[tuple[int, Target]]]] = OrderedDict()
-        self._scale = 1.0
+        self.scale = 1.0
+        """What a target's `recent` is worth now."""
         self._lapsing: deque[tuple[float, float, Slot, Sequence[int], int]] = deque()
         self.spin = 0
         """Turns with every pick, so that full ties go round (rulings 16)."""
@@ -136,7 +137,7 @@ class KvBook:
     # ── load ─────────────────────────────────────────────────────────────────────────────────────────
     def recent(self, target: Target) -> float:
         """Missed blocks of past picks, each worth 0.97 of before with every pick since."""
-        value = target.recent * self._scale
+        value = target.recent * self.scale
         return value if value >= FORGOTTEN else 0.0
 
     def load(self, target: Target) -> float:
@@ -183,12 +184,12 @@ class KvBook:
     def _charge(self, target: Target, blocks: float) -> None:
         left = self.recent(target) * DECAY
         value = (left if left >= FORGOTTEN else 0.0) + blocks
-        self._scale *= DECAY
-        if self._scale < _SMALLEST_SCALE:
+        self.scale *= DECAY
+        if self.scale < _SMALLEST_SCALE:
             for other in self.targets():
-                other.recent = other.recent * self._scale
-            self._scale = 1.0
-        target.recent = value / self._scale
+                other.recent = other.recent * self.scale
+            self.scale = 1.0
+        target.recent = value / self.scale
 
 
 class Held:

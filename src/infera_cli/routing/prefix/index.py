@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any, NamedTuple
 
 from infera_cli.routing.prefix.slot import BLOCK_BYTES, Run, Slot, pack
@@ -204,18 +204,18 @@ class PrefixIndex:
         """
         get, found = self._holders.get, []
         at, step, count = 0, _FIRST_STEP, len(hashes)
+        place = 0
         while at < count and among:
-            last = -1
-            for place, bits in enumerate(map(get, hashes[at : at + step], repeat(0)), at):
-                if bits is not last:
-                    last = bits
-                    stay = among & bits
-                    if stay != among:
-                        if place:
-                            found.append((among ^ stay, place))
-                        among = stay
-                        if not among:
-                            break
+            # Runs of equal sets are found in C: equal sets are one object.
+            for bits, run in groupby(map(get, hashes[at : at + step], repeat(0))):
+                stay = among & bits
+                if stay != among:
+                    if place:
+                        found.append((among ^ stay, place))
+                    among = stay
+                    if not among:
+                        break
+                place += len(list(run))
             at += step
             step *= 2
         if among and count:
