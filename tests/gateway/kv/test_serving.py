@@ -246,8 +246,8 @@ async def test_r184_direct_mode_serves_where_the_caller_says(tmp_path: Path, pol
         assert [answer.get("x-infera-worker") for answer in named] == ["u2"] * 3
         assert all(call.get(DIRECT) is None for call in workers[2].calls)
         await raw.post(server.url, "/v1/admin/workers/u1/drain")
-        bad = [{DIRECT: "nobody"}, {DIRECT: "127.0.0.1:22"}, {DIRECT: "u1"}, [(DIRECT, "u0"), (DIRECT, "u2")],
-               {DIRECT: "u2#dp7"}, {DIRECT: ""}]  # fmt: skip
+        bad: list[raw.Headers] = [{DIRECT: "nobody"}, {DIRECT: "127.0.0.1:22"}, {DIRECT: "u1"},
+               [(DIRECT, "u0"), (DIRECT, "u2")], {DIRECT: "u2#dp7"}, {DIRECT: ""}]  # fmt: skip
         refused = [await raw.post(server.url, raw.CHAT, {}, headers) for headers in bad]
         assert [answer.status for answer in refused] == [503] * len(bad)
         assert len({answer.json()["error"]["code"] for answer in refused}) == 1
