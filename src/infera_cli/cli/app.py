@@ -31,6 +31,7 @@ class Root(LazyGroup):
         "fleet": Row("fleet", _RUN, "Launch, watch and stop replicas on declared machines, here and over SSH."),
         "workers": Row("workers", _LOOK, "List the workers of a running server, drain and restore them."),
         "requests": Row("requests", _LOOK, "Show what happened to the last requests."),
+        "sessions": Row("sessions", _LOOK, "Show conversations that lost their place in the cache, and why."),
         "record": Row("record", _LOOK, "Record what a server serves as a trace, without what is said."),
         "explain": Row("explain", _LOOK, "Show where a request would go, and why."),
         "profile": Row("profile", _LOOK, "Start and stop the torch profilers of workers."),

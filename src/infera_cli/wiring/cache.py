@@ -14,13 +14,14 @@ from infera_cli.errors import ConfigError
 from infera_cli.events import Bus, Event, WorkerChanged
 from infera_cli.fleet.kv_feed.feed import KvFeed
 from infera_cli.fleet.kv_feed.intake import Intake
-from infera_cli.fleet.probe import Fetch
 from infera_cli.fleet.registry import Registry
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.kv.dispatch import KvDispatcher
 from infera_cli.gateway.kv.figures import Picks
 from infera_cli.gateway.kv.plan import KvPlan
 from infera_cli.gateway.kv.reader import PromptReader
+from infera_cli.gateway.kv.sessions import Sessions
+from infera_cli.gateway.upstream.fetch import Fetcher
 from infera_cli.routing.catalogue import Policy
 from infera_cli.routing.kv import KvAware, KvBook, KvWeights
 from infera_cli.routing.prefix import PrefixIndex, Slot
@@ -31,6 +32,7 @@ from infera_cli.tokens.load import Tokenizers, load_all
 from infera_cli.tokens.normal import STYLES
 from infera_cli.wiring.cache_numbers import cache_numbers
 from infera_cli.wiring.sim_tokens import sim_prompts
+from infera_cli.wiring.tokens_check import TokensCheck
 
 KINDS_SECONDS = 0.25
 GIL_SECONDS = 0.0005
@@ -57,10 +59,13 @@ class CacheAware:
         )
         self.aware = KvAware(self.book, weights)
         self.picks = Picks()
+        self.sessions = Sessions(time.time)
+        self.check = TokensCheck(self.tokenizers)
         self.reader = PromptReader(self.tokenizers, self.kinds, is_adapter=self._is_adapter)
         self.drift = Drift(lambda worker: registry.member(worker) is not None)
         self.feed: KvFeed | None = None
         self._plan: KvPlan | None = None
+        self._fetch: Fetcher | None = None
         self._kinds: set[tuple[str, int]] = set()
         self._kinds_until = 0.0
         self._adapters: frozenset[str] = frozenset()
@@ -77,8 +82,15 @@ class CacheAware:
                 self.drift.forget(event.worker)
         if event.what in ("added", "removed", "models"):
             self._learn_adapters()
+        if event.what in ("models", "ready"):
+            self._check_tokens(event.worker)
         if self.feed is not None:
             self.feed.on_event(event)
+
+    def _check_tokens(self, worker: str) -> None:
+        member = self.registry.member(worker)
+        if member is not None and self._fetch is not None:
+            self.check.look(member.spec, member.models, style_of(member.spec), self._fetch)
 
     def meet(self) -> None:
         """Open targets for workers that came, close those of workers that went."""
@@ -118,12 +130,14 @@ class CacheAware:
     def plan(self, *, direct: bool, clock: Callable[[], float]) -> KvPlan:
         """What prepares requests."""
         self._plan = KvPlan(
-            self.reader, direct=direct, random_bytes=random.Random().randbytes, clock=clock  # noqa: S311 - ids
-        )
+            self.reader, direct=direct, random_bytes=random.Random().randbytes, clock=clock,  # noqa: S311 - ids
+            sessions=self.sessions,
+        )  # fmt: skip
         return self._plan
 
-    def follow(self, fetch: Fetch) -> Coroutine[None, None, None]:
+    def follow(self, fetch: Fetcher) -> Coroutine[None, None, None]:
         """Follow events and let promises lapse, until cancelled."""
+        self._fetch = fetch
         self.feed = KvFeed(self.registry, fetch, Intake(self.index), self.slots)
         self.meet()
         self.feed.sync()

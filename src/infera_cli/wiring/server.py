@@ -200,6 +200,7 @@ class Server:
             journal=self.journal,
             explain=Explainer(self.gate.dispatcher, self.policy.name, self._work_of()),
             cached_blocks=self.cache.blocks_of if self.cache else None,
+            broken_sessions=self.cache.sessions.listing if self.cache else None,
             version=__version__,
             policy=self.policy.name,
             is_draining=lambda: self.stopping,

@@ -1,4 +1,5 @@
-"""`/v1/admin/cache-view/{worker_id}`: how much of a worker's cache is known here (infera-wire §3.3)."""
+"""`/v1/admin/cache-view/{worker_id}`: how much of a worker's cache is known here (infera-wire §3.3); and
+`/v1/admin/sessions`: conversations that lost their place in it."""
 
 from __future__ import annotations
 
@@ -32,5 +33,14 @@ def routes(parts: ControlParts) -> APIRouter:
             return JSONResponse({"detail": detail}, status_code=503)
         count = parts.cached_blocks(worker_id, rank)
         return JSONResponse({"worker_id": worker_id, "dp_rank": rank, "block_count": count})
+
+    @router.get("/v1/admin/sessions", operation_id="sessions", summary="Sessions that stopped matching")
+    async def sessions() -> JSONResponse:
+        """Sessions whose prompt no longer begins as it did: the turn, the first part that differs, and the tokens
+        that were lost by it. 503 when the policy is not kv-aware."""
+        if parts.broken_sessions is None:
+            detail = f"The routing policy is {parts.policy}; prompts are read by kv-aware alone."
+            return JSONResponse({"detail": detail}, status_code=503)
+        return JSONResponse({"sessions": [dict(row) for row in parts.broken_sessions()]})
 
     return router

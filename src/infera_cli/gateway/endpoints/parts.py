@@ -141,6 +141,7 @@ class ControlParts:
     sources: Callable[[], Sequence[SourceState]] = field(default=lambda: ())
     records: Mapping[str, WorkerRecord] = field(default_factory=dict)
     nodes: NodeParts | None = None
+    broken_sessions: Callable[[], Sequence[Mapping[str, Any]]] | None = None
     cached_blocks: Callable[[str, int | None], int] | None = None
     clock: Callable[[], float] = monotonic
     aliases: Aliases = field(default_factory=Aliases)

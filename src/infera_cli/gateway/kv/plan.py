@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from infera_cli.errors import InferaError, NoRoutableWorker
 from infera_cli.gateway.identity import RandomBytes, identify
 from infera_cli.gateway.kv.reader import PromptReader, Reading
+from infera_cli.gateway.kv.sessions import Sessions
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask
@@ -37,9 +38,10 @@ class KvPlan:
 
     def __init__(
         self, reader: PromptReader | None, *, direct: bool, random_bytes: RandomBytes,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, sessions: Sessions | None = None,
     ) -> None:  # fmt: skip
         self._clock = clock
+        self._sessions = sessions
         self._reader = reader
         self._direct = direct
         self._random_bytes = random_bytes
@@ -57,10 +59,10 @@ class KvPlan:
             return
         reading = self._reader.start(relay.target, body)
         if reading.cost <= AT_ONCE:
-            self._go_on(relay, reading.finish())
+            self._go_on(relay, reading, reading.finish())
         elif self._waiting >= WAITING_MOST:
             self._reader.counters.fallback("busy")
-            self._go_on(relay, reading.bare())
+            self._go_on(relay, reading, reading.bare())
         else:
             self._in_thread(relay, reading, self._reader)
 
@@ -69,16 +71,18 @@ class KvPlan:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _go_on(self, relay: Relay, prompt: Prompt) -> None:
+    def _go_on(self, relay: Relay, reading: Reading, prompt: Prompt) -> None:
         ask = relay.ask
+        if self._sessions is not None and reading.body is not None and _is_named(relay):
+            self._sessions.saw(ask.session or "", reading.body, prompt)
         relay.ask = Ask(ask.model, ask.session, ask.tried, prompt, ask.only)
         relay.attempt(self._clock())
 
-    def _go_on_later(self, relay: Relay, prompt: Prompt) -> None:
+    def _go_on_later(self, relay: Relay, reading: Reading, prompt: Prompt) -> None:
         if relay.response_complete:  # the client left, or its time was up
             return
         try:
-            self._go_on(relay, prompt)
+            self._go_on(relay, reading, prompt)
         except InferaError as error:
             relay.refuse(error)
 
@@ -95,7 +99,7 @@ class KvPlan:
             self._waiting -= 1
             patience.cancel()
             if not work.cancelled():
-                self._go_on_later(relay, work.result())
+                self._go_on_later(relay, reading, work.result())
 
         work.add_done_callback(done)
 
@@ -104,7 +108,14 @@ class KvPlan:
     ) -> None:
         if work.cancel():
             reader.counters.fallback("timeout")
-            self._go_on_later(relay, reading.bare())
+            self._go_on_later(relay, reading, reading.bare())
+
+
+def _is_named(relay: Relay) -> bool:
+    """Whether the client gave its session a name, rather than us."""
+    if relay.head.session is not None or relay.ask.session != f"session:{relay.session}":
+        return True
+    return relay.body is not None and relay.session is not None and relay.session.encode() in relay.body
 
 
 def insisted_on(head: RequestHead) -> str | None:

@@ -44,7 +44,7 @@ class Reading:
         jobs: Mapping[str, Job] | None = None, kinds: set[tuple[str, int]] | None = None, first: int = FIRST_PARENT,
     ) -> None:  # fmt: skip
         self._counters = counters
-        self._body = body
+        self.body = body
         self._prompts = prompts
         self._jobs = jobs or {}
         self._kinds = kinds or set()
@@ -53,7 +53,7 @@ class Reading:
 
     def bare(self) -> Prompt:
         """What is known without any tokens."""
-        body = self._body
+        body = self.body
         return Prompt(images=body.media, retention=body.retention) if body is not None else Prompt()
 
     def finish(self) -> Prompt:
@@ -80,8 +80,8 @@ class Reading:
         self._counters.tokens += max(lengths.values(), default=0)
         if chains and not any(chains.values()):
             self._counters.short += 1
-        assert self._body is not None  # noqa: S101 - jobs are made of a body
-        return Prompt(chains=chains, lengths=lengths, retention=self._body.retention)
+        assert self.body is not None  # noqa: S101 - jobs are made of a body
+        return Prompt(chains=chains, lengths=lengths, retention=self.body.retention)
 
 
 class PromptReader:
