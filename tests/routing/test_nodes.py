@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infera_cli.routing.cost import Speed
+from infera_cli.routing.cost import Speed, cost, pressure
 from infera_cli.routing.nodes import Measured, Node, NodeProfile, Nodes, Rules
 from infera_cli.routing.types import Worker, WorkerSpec
 from infera_cli.routing.work import Work
@@ -198,3 +198,23 @@ def test_over_the_threshold_old_prefixes_are_shed() -> None:
     assert nodes.residency.count(0) == 10
     nodes.measure(here, measured(55.0, 0.81))
     assert nodes.residency.count(0) == 9
+
+
+@pytest.mark.parametrize("degraded", [False, True])
+@pytest.mark.parametrize("used", [None, 0.5, 0.97])
+@pytest.mark.parametrize(
+    ("open_requests", "cap", "held"), [(0, None, 0), (7, None, 300), (9, 4, 999), (300, None, 1000)]
+)
+def test_the_price_is_the_cost(
+    open_requests: int, cap: int | None, held: int, used: float | None, degraded: bool
+) -> None:
+    """What decisions compare is what explanations show, to the last bit that matters."""
+    one = Node(worker(), NodeProfile(speed=SPEED, cap=cap, weight=0.7))
+    work = Work(params=8e9, prompt=1000, output=77)
+    if used is not None:
+        one.measure(measured(0.0, used), 0.9)
+    for _ in range(5 if degraded else 0):
+        one.outcome(False, 0.0)
+    shown = cost(
+        work, SPEED, open_requests, held=held, cap=cap, pressure=pressure(used, 0.9), degraded=degraded, weight=0.7)
+    assert one.price(work, held, open_requests, 1.0, 0.9) == pytest.approx(shown.total)

@@ -85,6 +85,7 @@ class Scheduling:
         self.options = options
         self.clock = clock
         self.hold = hold
+        self._adaptive = dispatcher.policy.name == "adaptive"
         self._random_bytes = random_bytes
         self._gates: dict[Worker, BatchGate[ScheduledTrip]] = {}
         self._freed: set[Worker] = set()
@@ -144,9 +145,10 @@ class Scheduling:
         decision, lease = self.dispatcher.route(trip.relay.ask, now)
         node = self.nodes.of(decision.worker)
         if work.chain:
-            self.switch.note(bool(work.known), now)
+            if self._adaptive:
+                self.switch.note(bool(work.known), now)
             node.prefix_window.note(decision.worker.number in work.known, now)
-        if decision.why.startswith(f"{self.dispatcher.policy.name}:no-"):
+        if self.nodes.rules.split and ":no-" in decision.why:
             self._warn(decision.why, "no node of the wanted pool can be used: any node of the model serves (%s)")
         return decision, HeldLease(lease, node, work.tokens, self)
 
@@ -169,10 +171,11 @@ class Scheduling:
 
     def freed(self, worker: Worker) -> None:
         """A place on that worker is free: whoever waits gets it, once the loop turns."""
-        if not self._freed and (len(self.queue) or self._gates):
+        if not self.queue.size and not self._gates:
+            return
+        if not self._freed:
             asyncio.get_running_loop().call_soon(self._fill)
-        if len(self.queue) or self._gates:
-            self._freed.add(worker)
+        self._freed.add(worker)
 
     def _fill(self) -> None:
         freed, self._freed = self._freed, set()
@@ -190,7 +193,7 @@ class Scheduling:
     def _seat(self, worker: Worker, now: float) -> None:
         """Give places on `worker` to those who wait, best first, until it is full."""
         member = self.fleet.member(worker.id)
-        if member is None or member.worker is not worker or not len(self.queue):
+        if member is None or member.worker is not worker or not self.queue.size:
             return
         models = [None, *member.models] if member.models else self.queue.models
         aside = []
@@ -225,7 +228,7 @@ class Scheduling:
             self.nodes.left(event.worker, member.worker if member is not None else None)
         if event.what in _GONE:
             self._later(self._evict, event.worker)
-        elif event.what in _BACK and member is not None and len(self.queue):
+        elif event.what in _BACK and member is not None and self.queue.size:
             self._later(self._seat_now, member.worker)
 
     def _suspected(self, worker: Worker) -> bool:
@@ -283,7 +286,7 @@ class Scheduling:
         """One round of `run`."""
         for gate in list(self._gates.values()):
             self._open(gate, now)
-        if len(self.queue):
+        if self.queue.size:
             for member in self.fleet.members():
                 if member.routable:
                     self._seat(member.worker, now)

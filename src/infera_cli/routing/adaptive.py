@@ -23,9 +23,12 @@ class Window:
 
     def note(self, hit: bool, now: float) -> None:
         """One sample; times never go back."""
-        self._samples.append((now, hit))
-        self._hits += hit
-        self._prune(now)
+        samples = self._samples
+        samples.append((now, hit))
+        if hit:
+            self._hits += 1
+        if samples[0][0] <= now - self.seconds:
+            self._prune(now)
 
     def count(self, now: float) -> int:
         """Samples in the window."""

@@ -104,22 +104,23 @@ class Node:
 
     def price(self, work: Work, held: int, open_requests: int, now: float, threshold: float) -> float:
         """`cost(…).total`, the short way: each decision asks it of each candidate."""
-        speed, twice, others = self.profile.speed, 2 * work.params, open_requests + 1
-        left = work.prompt - held
-        step = max(twice / speed.reads, twice * others / speed.flops) * (1 + open_requests / LOAD_SCALE)
-        total = twice * (left if left > 1 else 1) / speed.flops + work.output * step  # noqa: FURB136 - half the time
-        cap = self.cap(now) or CAP_ASSUMED
+        profile = self.profile
+        speed, twice, others = profile.speed, 2 * work.params, open_requests + 1
+        left, weights, compute = work.prompt - held, twice / speed.reads, twice * others / speed.flops
+        step = (weights if weights > compute else compute) * (1 + open_requests / LOAD_SCALE)  # noqa: FURB136 - faster
+        total = twice * (left if left > 1 else 1) / speed.flops + work.output * step  # noqa: FURB136 - faster
+        cap = (profile.cap if self._cut is None else self.cap(now)) or CAP_ASSUMED
         if others > cap:
             total += (others - cap) / cap * total
         if self.measured is not None:
             total *= pressure(self.kv_used(now), threshold)
-        if self.degraded(now):
+        if (self._failures or self.over or self._cut is not None) and self.degraded(now):
             total *= DEGRADED_FACTOR
-        return total / (self.profile.weight or 1.0)
+        return total / (profile.weight or 1.0)
 
     def full(self, work: Work, open_requests: int, now: float, max_kv_usage: float) -> str | None:
         """Why it takes no more now; None when it does. An idle node takes anything."""
-        cap = self.cap(now)
+        cap = self.profile.cap if self._cut is None else self.cap(now)
         if cap is not None and open_requests >= cap:
             return f"at its cap of {cap}"
         if self.measured is None or not open_requests or not max_kv_usage:
@@ -140,9 +141,12 @@ class Node:
     # ── what happens to it ───────────────────────────────────────────────────────────────────────────
     def outcome(self, fine: bool, now: float) -> None:
         """A request ended there, well or by the node's fault."""
-        self._outcomes.append((now, fine))
-        self._failures += not fine
-        self._prune(now)
+        outcomes = self._outcomes
+        outcomes.append((now, fine))
+        if not fine:
+            self._failures += 1
+        if outcomes[0][0] <= now - FAILURE_WINDOW:
+            self._prune(now)
 
     def _failing(self, now: float) -> bool:
         self._prune(now)

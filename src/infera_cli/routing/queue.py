@@ -134,15 +134,17 @@ class _Line(Generic[T]):
 class Queue(Generic[T]):
     """All who wait, by model and by the node they insist on; at most `limit` a model."""
 
-    __slots__ = ("_arrivals", "_lines", "limit")
+    __slots__ = ("_arrivals", "_lines", "limit", "size")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
+        self.size = 0
+        """How many wait; for reading."""
         self._lines: dict[str | None, _Line[T]] = {}
         self._arrivals = 0
 
     def __len__(self) -> int:
-        return sum([line.count for line in self._lines.values()])
+        return self.size
 
     def count(self, model: str | None) -> int:
         """Who waits for that model."""
@@ -194,6 +196,7 @@ class Queue(Generic[T]):
         line = self._lines.get(model)
         if line is None or not line.lane(node).remove(waiting):
             return
+        self.size -= 1
         line.count -= 1
         if not line.count:
             del self._lines[model]
@@ -210,5 +213,6 @@ class Queue(Generic[T]):
         line = self._lines.get(model)
         if line is None:
             line = self._lines[model] = _Line()
+        self.size += 1
         line.count += 1
         line.lane(node).add(waiting, front=front)

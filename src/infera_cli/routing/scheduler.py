@@ -35,17 +35,15 @@ class CostScorer:
     ) -> tuple[int, str]:
         """See Scorer. Raises AllFull when all who could serve are at their caps, NoRoutableWorker when none is."""
         work = _work(ask)
+        if self.policy.scored == "cost" and not self.nodes.rules.split and not work.roomiest:
+            return self._cheapest(work, pool, range(len(pool.workers)), outstanding, turn, now, "both")
         phase, places, split = self._places(work, pool, outstanding, now)
         if work.roomiest:
             return max(places, key=lambda at: self.nodes.of(pool.workers[at]).free_gb(now)), "roomiest"
         if self.policy.scored != "cost":
             return self._by_rule(pool, places, outstanding, turn), split
-        if len(places) == 1:
-            return places[0], split
-        prefixes = self._prefixes_count(now)
-        known = work.known if prefixes else {}
-        at, word = self._best(work, pool, places, known, outstanding, turn, now, phase)
-        return at, split or word or ("lru" if self.policy.name == "adaptive" and not prefixes else "")
+        at, word = self._cheapest(work, pool, places, outstanding, turn, now, phase)
+        return at, split or word
 
     def refuses(self, ask: Ask, worker: Worker, outstanding: Sequence[int], now: float) -> str | None:
         """See Scorer."""
@@ -104,50 +102,60 @@ class CostScorer:
         for at in among:
             worker = pool.workers[at]
             node = nodes.of(worker)
-            wanted = node.profile.weight > 0 if work.affinity is None else worker.id == work.affinity
-            if not wanted:
+            if not _is_wanted(work, worker, node):
                 continue
             if node.full(work, outstanding[worker.number], now, most) is None:
                 found.append(at)
             else:
                 full = True
-        if found:
-            return found
-        raise AllFull("Every node that could take this request is at its cap.") if full else NoRoutableWorker(
-            NO_NODE, retry_after=5.0)
+        if not found:
+            raise _nobody(full)
+        return found
 
     # ── score ────────────────────────────────────────────────────────────────────────────────────────
     def _prefixes_count(self, now: float) -> bool:
         name = self.policy.name
         return name == "prefix-aware" or (name == "adaptive" and self.switch.on(now))
 
-    def _best(
-        self, work: Work, pool: Pool, places: Sequence[int], known: dict[int, int], outstanding: Sequence[int],
-        turn: int, now: float, phase: str,
+    def _cheapest(
+        self, work: Work, pool: Pool, among: Sequence[int], outstanding: Sequence[int], turn: int, now: float,
+        phase: str,
     ) -> tuple[int, str]:  # fmt: skip
-        """The place that serves, and a word about prefixes."""
-        nodes, threshold = self.nodes, self.nodes.rules.threshold
+        """The place of `among` that serves, and a word for the log. Raises as `_open`."""
+        nodes, rules, full = self.nodes, self.nodes.rules, False
+        prefixes = self._prefixes_count(now)
+        known = work.known if prefixes else _UNKNOWN
+        places: list[int] = []
         totals: list[float] = []
         holds: list[int] = []
-        for at in places:
+        for at in among:
             worker = pool.workers[at]
             node, number = nodes.of(worker), worker.number
-            held = min(known.get(number, 0), work.prompt) if known else 0
+            if not _is_wanted(work, worker, node):
+                continue
+            if node.full(work, outstanding[number], now, rules.max_kv_usage) is not None:
+                full = True
+                continue
+            held = known.get(number, 0) if known else 0
+            held = min(held, work.prompt) if held else 0
+            places.append(at)
             holds.append(held)
             totals.append(
-                node.price(work, held, outstanding[number], now, threshold) if phase == "both"
+                node.price(work, held, outstanding[number], now, rules.threshold) if phase == "both"
                 else self._cost(work, node, held, outstanding, now, phase).total
             )  # fmt: skip
-        word = ""
-        among: Sequence[int] = range(len(totals))
+        if not places:
+            raise _nobody(full)
+        word = "lru" if self.policy.name == "adaptive" and not prefixes else ""
+        chosen: Sequence[int] = range(len(places))
         if known:
-            among, word = _holders(totals, holds)
-        tied = _cheapest(totals, among)
+            chosen, word = _holders(totals, holds)
+        limit = TIE * min([totals[i] for i in chosen])
+        tied = [places[i] for i in chosen if totals[i] <= limit]
         if len(tied) == 1:
-            return places[tied[0]], word
-        found = [places[i] for i in tied]
-        ranks = [(outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size) for at in found]
-        return found[ranks.index(min(ranks))], word
+            return tied[0], word
+        ranks = [(outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size) for at in tied]
+        return tied[ranks.index(min(ranks))], word
 
     def _cost(
         self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str
@@ -170,10 +178,18 @@ def _work(ask: Ask) -> Work:
     return ask.work if isinstance(ask.work, Work) else PLAIN
 
 
-def _cheapest(totals: Sequence[float], among: Sequence[int]) -> Sequence[int]:
-    """Those within 1 % of the smallest; fewest in flight decides among them, then rotation."""
-    limit = TIE * min([totals[i] for i in among])
-    return [i for i in among if totals[i] <= limit]
+_UNKNOWN: dict[int, int] = {}
+
+
+def _is_wanted(work: Work, worker: Worker, node: Node) -> bool:
+    """The node that the request insists on; else any that has a weight."""
+    return node.profile.weight > 0 if work.affinity is None else worker.id == work.affinity
+
+
+def _nobody(full: bool) -> NoRoutableWorker:
+    if full:
+        return AllFull("Every node that could take this request is at its cap.")
+    return NoRoutableWorker(NO_NODE, retry_after=5.0)
 
 
 def _holders(totals: Sequence[float], holds: Sequence[int]) -> tuple[Sequence[int], str]:
