@@ -37,12 +37,14 @@ class Step(Enum):
 Reply = Sequence["bytes | float | asyncio.Event | Step"]
 Script = Callable[["Seen"], Reply]
 OK: Reply = unary({"ok": True})
-PROBED = ("/health", "/v1/models", "/metrics", "/kv_event_sources", "/server_info", "/tokenize")
+PROBED = ("/health", "/v1/models", "/metrics", "/kv_event_sources", "/server_info")
 SPOKEN = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
 
 
 def is_probe(head: Head) -> bool:
     """The router asks for itself: for health, models or metrics, or whether an API is spoken here."""
+    if head.path == "/tokenize":  # relayed for clients as well; what is relayed has an id
+        return not head.all("x-request-id")
     return head.path in PROBED or (head.method == "GET" and head.path in SPOKEN)
 
 
