@@ -128,9 +128,14 @@ class KvFeed:
                     publisher.check_tail()
 
     @property
-    def idle(self) -> bool:
-        """Whether all that was heard is in the index."""
-        return all(inlet.idle for followed in self._followed.values() for inlet in followed.inlets)
+    def settled(self) -> bool:
+        """Whether everybody is followed, and all that was said is in the index."""
+        return all(
+            followed.publishers
+            and not any(publisher.follower.replaying for publisher in followed.publishers)
+            and all(inlet.idle for inlet in followed.inlets)
+            for followed in self._followed.values()
+        )
 
     def _listen_for_silence(self, followed: _Followed) -> None:
         if followed.warned or followed.member.routed - followed.routed_before < SILENT_AFTER:
