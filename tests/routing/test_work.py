@@ -94,3 +94,12 @@ def test_no_messages_means_no_prefix() -> None:
     """A body without text has no key, and the policy does not apply."""
     assert work().chain == ()
     assert work(hint="x").chain == ()
+
+
+def test_without_chains_only_sizes_are_read() -> None:
+    """Where no policy asks for prefixes nothing is hashed; tokens are the same."""
+    reader = Reader(chains=False)
+    found = reader.work("m", [SYSTEM, Said(False, "é" * 4)], 7)
+    assert (found.chain, found.prompt, found.output) == ((), 4, 7)
+    assert found.prompt == work(SYSTEM, Said(False, "é" * 4)).prompt
+    assert reader.work("m", []).prompt == 1

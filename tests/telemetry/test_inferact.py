@@ -131,20 +131,20 @@ def test_p99_is_the_nearest_rank(count: int, expected: int) -> None:
     """The value at position ceil(0.99·n) of the ascending list, in whole milliseconds."""
     latencies = Latencies()
     for number in range(count, 0, -1):
-        latencies.add(0.0, number / 1000)
+        latencies.add([0.0], [number / 1000])
     assert latencies.p99(1.0) == expected
 
 
 def test_p99_is_of_five_minutes_and_2048_requests() -> None:
     """Older ones do not count; nothing is null."""
     latencies = Latencies()
-    latencies.add(0.0, 9.0)
-    latencies.add(200.0, 1.0)
+    latencies.add([0.0], [9.0])
+    latencies.add([200.0], [1.0])
     assert latencies.p99(299.0) == 9000
     assert latencies.p99(300.0) == 1000
     assert latencies.p99(500.0) is None
     for number in range(2049):
-        latencies.add(600.0, 5.0 if not number else 1.0)
+        latencies.add([600.0], [5.0 if not number else 1.0])
     assert latencies.p99(600.0) == 1000
 
 

@@ -82,7 +82,7 @@ class ScheduledTrip:
     def scored(self, worker: Worker, score: Score, now: float) -> None:
         """See Trip."""
         nodes = self._scheduling.nodes
-        nodes.of(worker).outcome(score not in {Score.FAULT, Score.UNREACHABLE}, now)
+        nodes.of(worker).outcome(score is not Score.FAULT and score is not Score.UNREACHABLE, now)
         if score is Score.SUCCESS and self.work.chain:
             nodes.residency.learn(worker.number, self.work)
 

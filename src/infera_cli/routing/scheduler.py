@@ -131,7 +131,7 @@ class CostScorer:
         for at in among:
             worker = pool.workers[at]
             node, number = nodes.of(worker), worker.number
-            if not _is_wanted(work, worker, node):
+            if not (node.profile.weight if work.affinity is None else worker.id == work.affinity):
                 continue
             if node.full(work, outstanding[number], now, rules.max_kv_usage) is not None:
                 full = True

@@ -79,9 +79,11 @@ def output_tokens(wanted: int | None) -> int:
 
 
 class Reader:
-    """Makes Work of prompts. Lines that match one of `ignore` do not count when prefixes are compared."""
+    """Makes Work of prompts. Lines that match one of `ignore` do not count when prefixes are compared; without
+    `chains` prefixes get no names, where nobody asks for them."""
 
-    def __init__(self, ignore: Iterable[str] = ()) -> None:
+    def __init__(self, ignore: Iterable[str] = (), *, chains: bool = True) -> None:
+        self._chains = chains
         rules = [f"(?:{rule})" for rule in ignore]
         self._changing = re.compile(rf"^.*(?:{'|'.join(rules)}).*$\n?", re.MULTILINE) if rules else None
 
@@ -90,6 +92,10 @@ class Reader:
         hint: str | None = None, affinity: str | None = None, priority: int = 5,
     ) -> Work:  # fmt: skip
         """The Work of a request. `hint` stands for the system prompt, whatever that says (kv_prefix_hint)."""
+        if not self._chains:
+            size = sum([_bytes_of(message.text) for message in messages])
+            return Work(params=parameters(model), prompt=max(1, -(-size // BYTES_PER_TOKEN)),
+                        output=output_tokens(output), affinity=affinity, priority=priority)
         chain: list[int] = []
         sizes: list[int] = []
         total, name, lead, leading = 0, _scope(model), 0, True
@@ -118,6 +124,10 @@ class Reader:
             raw = self._changing.sub("", message.text).encode("utf-8", "surrogatepass")
         name: int = xxhash.xxh3_64_intdigest(raw, before ^ _SYSTEM if message.system else before ^ _TURN)
         return xxhash.xxh3_64_intdigest(message.rest, name) if message.rest else name
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 _SYSTEM, _TURN, _HINT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

@@ -5,8 +5,8 @@ Counted in batches, away from the requests. Percentiles are kept sorted as they 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import Protocol
@@ -67,12 +67,13 @@ class Latencies:
         self._recent: deque[tuple[float, float]] = deque()
         self._sorted: list[float] = []
 
-    def add(self, ended: float, seconds: float) -> None:
-        """One successful request, in order of their ends."""
-        if len(self._recent) == LATENCY_KEPT:
+    def add(self, ended: Sequence[float], seconds: Sequence[float]) -> None:
+        """Successful requests, in order of their ends; a whole batch costs one sort of what is nearly sorted."""
+        self._recent.extend(zip(ended, seconds, strict=True))
+        self._sorted.extend(seconds)
+        self._sorted.sort()
+        while len(self._recent) > LATENCY_KEPT:
             self._forget_oldest()
-        self._recent.append((ended, seconds))
-        insort(self._sorted, seconds)
 
     def p99(self, now: float) -> int | None:
         """Whole milliseconds; None when there were none."""
@@ -116,18 +117,21 @@ class NodeMetrics:
     def add(self, batch: Batch) -> None:
         """Count finished requests."""
         models = {node.id: frozenset(node.models) for node in self._live()}
+        by_worker: dict[str, list[RequestDone]] = {}
         for done in batch:
-            if done.worker is not None and done.first_byte is not None and done.worker in models:
-                self._count(done, done.worker, models[done.worker])
+            if done.worker in models and done.first_byte is not None:
+                by_worker.setdefault(done.worker or "", []).append(done)
+        for worker, own in by_worker.items():
+            self._count(self._node(worker), own, models[worker])
 
-    def _count(self, done: RequestDone, worker: str, models: frozenset[str]) -> None:
-        node = self._node(worker)
-        model = done.model if done.model in models else next(iter(models)) if len(models) == 1 else OTHER
-        name = model or OTHER
-        node.requests[name] = node.requests.get(name, 0) + 1
-        if done.outcome == "ok":
-            node.latency.observe(done.total)
-            node.latencies.add(done.started + done.total, done.total)
+    def _count(self, node: _Node, batch: Batch, models: frozenset[str]) -> None:
+        for model, count in Counter([done.model for done in batch]).items():
+            only = next(iter(models)) if len(models) == 1 else OTHER
+            name = model if model is not None and model in models else only
+            node.requests[name] = node.requests.get(name, 0) + count
+        fine = [done for done in batch if done.outcome == "ok"]
+        node.latency.observe_all([done.total for done in fine])
+        node.latencies.add([done.started + done.total for done in fine], [done.total for done in fine])
 
     def _node(self, worker: str) -> _Node:
         found = self._nodes.get(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from infera_cli.telemetry import inferact
 from infera_cli.telemetry.names import FAMILIES, Family
 
 _HEAD = """# Metrics
@@ -19,9 +20,20 @@ worker lists, or `other`. When a worker leaves the fleet, its series go with it.
 """
 
 
+_NODES = """
+## Of the scheduler
+
+With `--config`, or a policy that weighs costs. `inferact_oom_events_total` counts those that were recovered; ratios are
+left out while they are not known.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""
+
+
 def metrics_page() -> str:
     """The page as Markdown."""
-    return _HEAD + "".join(map(_row, FAMILIES))
+    return _HEAD + "".join(map(_row, FAMILIES)) + _NODES + "".join(map(_row, inferact.FAMILIES))
 
 
 def _row(family: Family) -> str:

@@ -31,6 +31,8 @@ from infera_cli.telemetry.inferact import NodeMetrics
 from infera_cli.telemetry.recorder import Recorder
 from infera_cli.wiring.config_source import FromConfig
 
+_BY_PREFIX = ("prefix-aware", "adaptive")
+
 
 class Shown:
     """A node as its metrics see it."""
@@ -70,7 +72,8 @@ class Scheduler:
         gate.dispatcher.scorer = self.scorer
         scheduling = Scheduling(
             gate.dispatcher, self.nodes, self.queue, switch=self.scorer.switch,
-            reader=Reader(self._settings.prefix_ignore), random_bytes=gate.random_bytes, hold=self._registry.hold,
+            reader=Reader(self._settings.prefix_ignore, chains=self._policy.name in _BY_PREFIX),
+            random_bytes=gate.random_bytes, hold=self._registry.hold,
             options=SchedulingOptions(timeout=self._timeout, batch=self._batch if self._static else None),
             clock=gate.clock,
         )  # fmt: skip
