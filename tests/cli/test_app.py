@@ -30,6 +30,7 @@ Run:
 Look:
   workers   List the workers of a running server, drain and restore them.
   requests  Show what happened to the last requests.
+  sessions  Show conversations that lost their place in the cache, and why.
   record    Record what a server serves as a trace, without what is said.
   explain   Show where a request would go, and why.
   profile   Start and stop the torch profilers of workers.
