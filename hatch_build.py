@@ -94,7 +94,7 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
         build_data["infer_tag"] = True
         build_data["force_include"].update(built)
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called after the wheel was written."""
         if hasattr(self, "_folder"):
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -112,7 +112,10 @@ def compiled(root: Path, folder: Path) -> dict[str, str]:
     try:
         modules = [f"infera_cli/{name}" for name in HOT]
         extensions = mypycify(
-            [f"--config-file={folder / 'mypy.ini'}", *modules], opt_level="3", target_dir=str(folder / "c"), group_name="infera_cli"
+            [f"--config-file={folder / 'mypy.ini'}", *modules],
+            opt_level="3",
+            target_dir=str(folder / "c"),
+            group_name="infera_cli",
         )
         distribution = Distribution({"name": "infera-cli", "ext_modules": extensions})
         command = distribution.get_command_obj("build_ext")

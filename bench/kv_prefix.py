@@ -145,7 +145,8 @@ def main() -> int:
     requests = workload()
     total = sum(len(request.tokens) for request in requests)
     print(f"{len(requests)} requests in {SECONDS:g} s, {GROUPS} prefixes of {PREFIX} tokens, tails of {TAIL}; "
-          f"{ENGINES} engines, each {PROFILE.tokens} tokens of cache and {PROFILE.prefill_rate:g} prompt tokens a second")
+          f"{ENGINES} engines, each {PROFILE.tokens} tokens of cache, "
+          f"{PROFILE.prefill_rate:g} prompt tokens a second")
     means = {}
     for name in ("kv-aware", "least-loaded", "round-robin"):
         run = Run(name, requests)

@@ -14,7 +14,7 @@ from infera_cli.simengine.options import Options
 from infera_cli.simulator import text
 
 
-class Refused(Exception):  # noqa: N818 - it is the engine's answer, not a failure of ours
+class Refused(Exception):
     """The request gets an error; `param` and `kind` as in engines §1.10."""
 
     def __init__(
