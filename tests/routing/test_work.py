@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from infera_cli.routing.work import Reader, Work, output_tokens, parameters
+from infera_cli.routing.reader import Reader
+from infera_cli.routing.work import Work, output_tokens, parameters
 
 
 class Said(NamedTuple):

@@ -25,8 +25,9 @@ from infera_cli.routing.adaptive import Switch
 from infera_cli.routing.batches import BatchGate
 from infera_cli.routing.nodes import SUSPECT_SECONDS, Node, Nodes
 from infera_cli.routing.queue import Queue
+from infera_cli.routing.reader import Reader
 from infera_cli.routing.types import Ask, Decision, Worker
-from infera_cli.routing.work import Reader, Work
+from infera_cli.routing.work import Work
 
 if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay

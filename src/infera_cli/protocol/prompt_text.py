@@ -13,6 +13,7 @@ import msgspec
 from infera_cli.protocol import extensions
 from infera_cli.protocol.extensions import Extensions
 from infera_cli.protocol.openai import NOTHING, Peek, peek_of
+from infera_cli.protocol.prompt_members import Body, Chat, decode_any, decode_chat
 
 _SYSTEM = frozenset({"system", "developer"})
 
@@ -37,53 +38,13 @@ class Asked(NamedTuple):
     cut: bool = False
 
 
-class _Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    role: str
-    content: str
-
-
-class _Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):
-    messages: list[_Said]
-    model: object = None
-    session_id: object = None
-    prompt_cache_key: object = None
-    metadata: object = None
-    max_completion_tokens: object = None
-    max_tokens: object = None
-    stream: object = None
-    x_inferact: object = msgspec.UNSET
-    system: msgspec.UnsetType = msgspec.UNSET
-    instructions: msgspec.UnsetType = msgspec.UNSET
-
-
-class _Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
-    model: object = None
-    session_id: object = None
-    prompt_cache_key: object = None
-    metadata: object = None
-    messages: object = None
-    system: object = None
-    prompt: object = None
-    instructions: object = None
-    input: object = None
-    max_completion_tokens: object = None
-    max_tokens: object = None
-    max_output_tokens: object = None
-    stream: object = None
-    x_inferact: object = msgspec.UNSET
-
-
-_decode_chat = msgspec.json.Decoder(_Chat).decode
-_decode = msgspec.json.Decoder(_Body).decode
-
-
 def read(body: bytes | bytearray) -> Asked:
     """Read a JSON body; what is not JSON, or no object, tells nothing and is the engine's to judge.
 
     Raises RequestError for a malformed `x-inferact`.
     """
     try:
-        chat = _decode_chat(body)
+        chat = decode_chat(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return _read_any(body)
     pieces = tuple([Piece(said.role in _SYSTEM, said.content) for said in chat.messages])
@@ -93,14 +54,14 @@ def read(body: bytes | bytearray) -> Asked:
 def _read_any(body: bytes | bytearray) -> Asked:
     """Anything but plain messages of texts."""
     try:
-        members = _decode(body)
+        members = decode_any(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return Asked()
     wanted = _first(members.max_completion_tokens, members.max_tokens, members.max_output_tokens)
     return _asked(members, tuple(_pieces(members)), wanted)
 
 
-def _asked(members: _Chat | _Body, pieces: tuple[Piece, ...], output: int | None) -> Asked:
+def _asked(members: Chat | Body, pieces: tuple[Piece, ...], output: int | None) -> Asked:
     cut = members.x_inferact is not msgspec.UNSET
     return Asked(
         peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata), pieces, output,
@@ -115,7 +76,7 @@ def _first(*wanted: object) -> int | None:
     return None
 
 
-def _pieces(members: _Body) -> Iterator[Piece]:
+def _pieces(members: Body) -> Iterator[Piece]:
     for operator in (members.system, members.instructions):
         if operator is not None:
             yield _piece(True, operator)

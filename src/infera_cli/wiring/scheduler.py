@@ -25,8 +25,8 @@ from infera_cli.routing.catalogue import Policy
 from infera_cli.routing.cost import Speed
 from infera_cli.routing.nodes import Measured, Node, NodeProfile, Nodes, Rules
 from infera_cli.routing.queue import Queue
+from infera_cli.routing.reader import Reader
 from infera_cli.routing.scheduler import CostScorer
-from infera_cli.routing.work import Reader
 from infera_cli.telemetry.inferact import NodeMetrics
 from infera_cli.telemetry.recorder import Recorder
 from infera_cli.wiring.config_source import FromConfig

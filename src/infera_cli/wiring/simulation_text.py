@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from infera_cli.blocks import chain
-from infera_cli.routing.work import Reader
+from infera_cli.routing.reader import Reader
 from infera_cli.simulator import text
 from infera_cli.workload.items import Dataset, Item, Turn
 from infera_cli.workload.lengths import Part, Talk

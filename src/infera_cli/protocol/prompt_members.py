@@ -1,0 +1,53 @@
+"""The members of a body that `prompt_text` reads: plain chat bodies the fast way, all others as they come."""
+
+from __future__ import annotations
+
+import msgspec
+
+from infera_cli.protocol import extensions
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message that is a text and nothing else."""
+
+    role: str
+    content: str
+
+
+class Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):
+    """A chat body whose messages all are."""
+
+    messages: list[Said]
+    model: object = None
+    session_id: object = None
+    prompt_cache_key: object = None
+    metadata: object = None
+    max_completion_tokens: object = None
+    max_tokens: object = None
+    stream: object = None
+    x_inferact: object = msgspec.UNSET
+    system: msgspec.UnsetType = msgspec.UNSET
+    instructions: msgspec.UnsetType = msgspec.UNSET
+
+
+class Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
+    """Any body."""
+
+    model: object = None
+    session_id: object = None
+    prompt_cache_key: object = None
+    metadata: object = None
+    messages: object = None
+    system: object = None
+    prompt: object = None
+    instructions: object = None
+    input: object = None
+    max_completion_tokens: object = None
+    max_tokens: object = None
+    max_output_tokens: object = None
+    stream: object = None
+    x_inferact: object = msgspec.UNSET
+
+
+decode_chat = msgspec.json.Decoder(Chat).decode
+decode_any = msgspec.json.Decoder(Body).decode
