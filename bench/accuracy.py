@@ -15,18 +15,18 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import accuracy_tools as tools
 from bench import machine
 from infera_cli.workload.distribution import between
-from tests.support.timed_target import CLOSE, DONE, FINISH, Got, Script, TimedTarget, event, text, usage
+from tests.support.timed_target import DONE, Got, Script, TimedTarget, event
 
 RESULT = Path(__file__).with_name("results") / "accuracy.md"
-ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
 TOKENS, GAP, ROLE_AT = 16, 0.020, 0.005
 REFUSED, CUT = 3, 7      # of every ten requests
 SHARE, LEAST = 0.01, 2.0    # a figure is right within 1 % or 2 ms
+CALM, TRIES = 0.002, 5     # a run in which the target wrote later than this (s, p95) is made again, so often
 STATISTICS = ("mean", "p50", "p90")
 EXPLAINED = {
     "vllm TTFT": "It takes the first chunk with `choices` for the first token; here that is the role chunk.",
@@ -57,16 +57,31 @@ class Truth(NamedTuple):
     tokens: int
 
 
+def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
+    """A chunk with all members that an engine sends."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m"}
+    return event({**head, "choices": choices, **more})
+
+
+def delta(finish: str | None = None, **said: str) -> bytes:
+    """A chunk of one choice."""
+    return chunk([{"index": 0, "delta": said, "logprobs": None, "finish_reason": finish}])
+
+
+ROLE = delta(role="assistant", content="")
+USAGE = chunk([], usage={"prompt_tokens": 10, "completion_tokens": TOKENS, "total_tokens": 10 + TOKENS})
+
+
 def script(got: Got) -> Script:
     """The answer to request number `got.number`."""
     kind = got.number % 10
     if kind == REFUSED:
         return Script([(0.0, b'{"error": {"message": "refused"}}')], status=500, kind="application/json")
     first = 0.1 + 0.01 * kind
-    steps = [(ROLE_AT, ROLE), *((first + GAP * n, text(f" w{n}")) for n in range(TOKENS))]
+    steps = [(ROLE_AT, ROLE), *((first + GAP * n, delta(content=f" w{n}")) for n in range(TOKENS))]
     if kind == CUT:
-        return Script([*steps[:4], (first + 0.1, CLOSE)])
-    return Script([*steps, (first + GAP * (TOKENS - 1), FINISH + usage(TOKENS) + DONE)])
+        return Script(steps[:4])    # the transfer ends as HTTP says, the answer does not
+    return Script([*steps, (first + GAP * (TOKENS - 1), delta("stop") + USAGE + DONE)])
 
 
 def truth(got: Sequence[Got]) -> Truth:
@@ -107,24 +122,44 @@ class Measured(NamedTuple):
     truth: Truth | None
     said: tools.Said | None
     why: str = ""
+    late: float = 0.0
 
 
 def measure(tool: str, run: Callable[[str, Path], tools.Said]) -> Measured:
-    """Let a tool loose on a fresh target."""
+    """Let a tool loose on a fresh target, again where the machine itself was held up meanwhile."""
+    found = _once(tool, run)
+    for _ in range(TRIES - 1):
+        if found.late <= CALM:
+            break
+        again = _once(tool, run)
+        found = min(found, again, key=lambda one: one.late)
+    return found
+
+
+def _once(tool: str, run: Callable[[str, Path], tools.Said]) -> Measured:
     with tempfile.TemporaryDirectory() as folder, TimedTarget(script) as target:
         try:
             said = run(target.url, Path(folder))
         except tools.CannotMeasure as reason:
             return Measured(tool, "", None, None, str(reason))
         asked = [got for got in target.got if got.path.endswith("/chat/completions") and got.writes]
-        return Measured(tool, said.version, truth(asked), said)
+        return Measured(tool, said.version, truth(asked), said, late=lateness(asked))
+
+
+def lateness(got: Sequence[Got]) -> float:
+    """How late the target itself wrote, p95 in seconds: what else the machine had to do."""
+    late = [
+        written - one.at - due
+        for one in got for written, (due, _data) in zip(one.writes, script(one).steps, strict=False)
+    ]
+    return between(sorted(late), 0.95) if late else 0.0
 
 
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────────
 def rows(one: Measured) -> list[str]:
     """The lines of one tool."""
     if one.truth is None or one.said is None:
-        return [f"| {one.tool} | NOT MEASURED: {one.why} | | | | |"]
+        return [f"| {one.tool} | NOT MEASURED: {' '.join(one.why.split())} | | | | |"]
     found = []
     for kind in ("TTFT", "TPOT", "ITL", "E2EL"):
         for statistic in STATISTICS:
@@ -153,7 +188,8 @@ def page(measured: Sequence[Measured]) -> str:
     how = (
         f"{tools.REQUESTS} requests, {tools.CALLERS} at a time, to a target with scripted timing (accuracy.py says "
         "how). One answer in ten is refused, one is cut off. *True* is the target's own log of that very run; a time "
-        "is right within 1 % or 2 ms, a count when it is exact."
+        "is right within 1 % or 2 ms, a count when it is exact. A run in which the machine kept the target itself from "
+        f"writing in time (p95 over {CALM * 1e3:g} ms) is made again, up to {TRIES} times, with every tool."
     )
     place = f"{about['processor']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}"
     return "\n".join([

@@ -157,7 +157,7 @@ class TimedTarget:
         if method == "GET":
             return await self._get(path, writer)
         peer = int(writer.get_extra_info("peername")[1])
-        got = Got(path, headers, json.loads(body), perf_counter(), len(self.got), peer)
+        got = Got(path, headers, json.loads(body or b"{}"), perf_counter(), len(self.got), peer)
         self.got.append(got)
         return await self._play(self._reply(got), got, writer)
 
