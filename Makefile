@@ -98,9 +98,9 @@ $(READY): $(BASE)
 $(COMPILED_READY): $(SOURCES)
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found; name one with PYTHON=/path/to/python3." >&2; exit 1; }
 	@[ -x $(COMPILED)/python ] || $(PYTHON) -m venv .venv-compiled || { rm -rf .venv-compiled; exit 1; }
-	@echo "Setting up .venv-compiled: the package as users install it (two minutes) …"
-	@$(COMPILED)/python -m pip install --quiet --disable-pip-version-check ".[dev]"
-	@$(COMPILED)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	@echo "Setting up .venv-compiled: the package as users install it (two minutes, this once) …"
+	@if [ -e $(COMPILED)/infera ]; then what="--force-reinstall --no-deps ."; else what=".[dev]"; fi; \
+		$(COMPILED)/python -m pip install --quiet --disable-pip-version-check $$what
 	@$(COMPILED)/infera version | grep -q compiled || { \
 		echo "The hot path was not compiled: is there a C compiler (Debian: apt install gcc python3-dev)?" >&2; exit 1; }
 	@touch $@
