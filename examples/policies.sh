@@ -13,12 +13,12 @@ for policy in session round-robin; do
     infera serve --sim 3 --port 0 --router-policy "$policy" --no-access-log >"$folder/$policy.log" 2>&1 &
     server=$!
     trap 'kill "$server"' EXIT
-    until url=$(grep -o 'http://[^ ]*' "$folder/$policy.log" | head -n 1) && [ -n "$url" ]; do
+    until url=$(sed -n 's/.*listening on //p' "$folder/$policy.log") && [ -n "$url" ]; do
         kill -0 "$server" || { cat "$folder/$policy.log" >&2; exit 1; }
         sleep 0.2
     done
     # shellcheck disable=SC2086
-    infera bench --base-url "$url" $conversations --rate 1.5 -n "${COUNT:-40}" --allow-degraded \
+    infera bench --base-url "$url" --ready-check-timeout-sec 30 $conversations --rate 1.5 -n "${COUNT:-40}" --allow-degraded \
         --result-filename "$folder/$policy.json" >/dev/null
     kill "$server"
     trap - EXIT

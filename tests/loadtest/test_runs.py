@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from threading import Timer
 from time import perf_counter
 from typing import Any
 
@@ -266,3 +267,13 @@ def test_file_prompts_are_salted_in_a_cold_run(tmp_path: Path) -> None:
         run(target.url, dataset=prompts(tmp_path, ["a", "b"]), count=2)
     assert len(salts) == 1
     assert target.got[-1].body["messages"][0]["content"] not in salts
+
+
+def test_a_target_without_models_yet_is_waited_for() -> None:
+    """A router whose workers are still coming up lists no model: within the patience given it is asked again."""
+    with TimedTarget(lambda _got: stream(0.01, 0.01, 3), models=()) as target:
+        soon = Timer(1.0, target.serves, ("m",))
+        soon.start()
+        found = Bench(Options(target.url, count=2, concurrency=1), Quiet(), patience=20.0).run()
+        soon.join()
+    assert found.runs[0].options["model"] == "m"

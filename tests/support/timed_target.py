@@ -111,6 +111,10 @@ class TimedTarget:
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join()
 
+    def serves(self, *models: str) -> None:
+        """List these models from now on."""
+        self._models = list(models)
+
     def freeze(self, start: float, end: float) -> None:
         """Answer nothing between two `perf_counter` instants."""
         self._frozen = start, end

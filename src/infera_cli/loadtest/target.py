@@ -69,7 +69,8 @@ def _first(client: httpx.Client, url: str, patience: float) -> httpx.Response:
                 host = urlsplit(url).netloc
                 raise ServerUnreachable(f"cannot reach {host}: {error}; is the server running?") from None
         else:
-            if answer.status_code not in (502, 503) or monotonic() >= until:
+            not_yet = answer.status_code in (502, 503) or (answer.is_success and not _models(answer))
+            if not not_yet or monotonic() >= until:
                 return answer
         sleep(PAUSE)
 
