@@ -43,8 +43,6 @@ class BlockCache:
         if capacity < 1:
             raise ValueError("a cache needs at least one block")
         self.capacity = capacity
-        self.free = capacity
-        """Blocks that may be taken: blank and cached ones. Read it, never set it."""
         self._record = record
         self._refs = [0] * capacity
         self._names: list[int | None] = [None] * capacity
@@ -53,6 +51,11 @@ class BlockCache:
         self._by_name: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}                # further blocks of a name that has one already
         self._events: list[CacheEvent] = []
+
+    @property
+    def free(self) -> int:
+        """Blocks that may be taken: blank and cached ones."""
+        return len(self._blank) + len(self._cached)
 
     @property
     def used(self) -> int:
@@ -83,12 +86,11 @@ class BlockCache:
 
     def acquire(self, blocks: Sequence[int]) -> None:
         """Refer to blocks that `find` returned."""
-        refs, cached, before = self._refs, self._cached, len(self._cached)
+        refs, cached = self._refs, self._cached
         for block in blocks:
             if not refs[block]:
                 del cached[block]
             refs[block] += 1
-        self.free -= before - len(cached)
 
     def take(self, count: int) -> list[int]:
         """`count` blocks of unknown content, each referred to once; blank ones first, then the oldest cached.
@@ -109,7 +111,6 @@ class BlockCache:
             taken += self._evict(short)
         for block in taken:
             refs[block] = 1
-        self.free -= count
         return taken
 
     def name(self, blocks: Sequence[int], chain: Sequence[int], start: int, owner: str = "") -> None:
@@ -127,17 +128,14 @@ class BlockCache:
         """Refer to `blocks` of one sequence, in order, no longer. The last becomes the first to be
         evicted."""
         refs, names, cached = self._refs, self._names, self._cached
-        kept = 0
         for block in reversed(blocks):
-            count = refs[block] - 1
-            refs[block] = count
-            if count:
-                kept += 1
-            elif names[block] is None:
+            refs[block] -= 1
+            if refs[block]:
+                continue
+            if names[block] is None:
                 self._blank.append(block)
             else:
                 cached[block] = None
-        self.free += len(blocks) - kept
 
     def clear(self) -> bool:
         """Forget all content; refused (False) while blocks are used."""
@@ -154,16 +152,18 @@ class BlockCache:
     def _evict(self, count: int) -> list[int]:
         """Forget the `count` blocks that are cached for longest. Every cached block has a name."""
         oldest, names, by_name, copies = self._cached.popitem, self._names, self._by_name, self._copies
-        evicted = [oldest(last=False)[0] for _ in range(count)]
-        gone = [names[block] for block in evicted]
-        for block, name in zip(evicted, gone, strict=True):
+        evicted: list[int] = []
+        for _ in range(count):
+            block, _none = oldest(last=False)
+            name = names[block]
             names[block] = None
             if name in copies:
                 self._forget(block, name)
             else:
                 del by_name[name]  # type: ignore[arg-type]  # a cached block has a name
-        if self._record:
-            self._events += [Removed(name) for name in gone if name is not None]
+            evicted.append(block)
+            if self._record:
+                self._events.append(Removed(name))  # type: ignore[arg-type]
         return evicted
 
     def _forget(self, block: int, name: int | None) -> None:
