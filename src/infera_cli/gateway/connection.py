@@ -146,7 +146,7 @@ class ClientConnection(HttpToolsProtocol):
     # ── httptools ────────────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
         self.url = b""
-        self.headers = []
+        self.headers: list[tuple[bytes, bytes]] = []
         self.length = None
         self.in_head = True
         self.between = False
