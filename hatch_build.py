@@ -73,7 +73,6 @@ mypy_path = {src}
 namespace_packages = true
 explicit_package_bases = true
 ignore_missing_imports = true
-ignore_errors = true
 cache_dir = {folder}/mypy
 """
 
