@@ -46,7 +46,7 @@ demo: $(BASE)  ## simulated engines and the router on this machine, with convers
 test: $(READY)  ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
-compiled: $(COMPILED_READY)  ## the tests of the data plane against the package as it is installed: compiled
+compiled: $(COMPILED_READY)  ## the tests of the data plane against the compiled package
 	@$(COMPILED)/python -m pytest -n 2 --dist loadfile tests/gateway tests/routing tests/fleet tests/fuzz $(PYTEST_ARGS)
 
 lint: $(READY)  ## ruff, mypy --strict, and the rules of the architecture
@@ -54,9 +54,9 @@ lint: $(READY)  ## ruff, mypy --strict, and the rules of the architecture
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
-e2e: $(COMPILED_READY) vllm-environment  ## the whole way with two real vLLM servers on the CPU
+e2e: $(READY) vllm-environment  ## the whole way with two real vLLM servers on the CPU
 	@if [ -e "$(VLLM_PYTHON)" ]; then \
-		VLLM_PYTHON="$(VLLM_PYTHON)" $(COMPILED)/python -m pytest tests/e2e -m e2e -n 0 $(PYTEST_ARGS); \
+		VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/python -m pytest tests/e2e -m e2e -n 0 $(PYTEST_ARGS); \
 	else echo "make e2e: skipped, since E2E_OPTIONAL=1 and there is no vLLM."; fi
 
 bench: $(COMPILED_READY)  ## ours and its peers side by side; the table goes to bench/results/
@@ -100,7 +100,7 @@ $(COMPILED_READY): $(SOURCES)
 	@[ -x $(COMPILED)/python ] || $(PYTHON) -m venv .venv-compiled || { rm -rf .venv-compiled; exit 1; }
 	@echo "Setting up .venv-compiled: the package as users install it (two minutes, this once) …"
 	@if [ -e $(COMPILED)/infera ]; then what="--force-reinstall --no-deps ."; else what=".[dev]"; fi; \
-		$(COMPILED)/python -m pip install --quiet --disable-pip-version-check $$what
+		INFERA_COMPILE=1 $(COMPILED)/python -m pip install --quiet --disable-pip-version-check $$what
 	@$(COMPILED)/infera version | grep -q compiled || { \
 		echo "The hot path was not compiled: is there a C compiler (Debian: apt install gcc python3-dev)?" >&2; exit 1; }
 	@touch $@
