@@ -1,8 +1,8 @@
 """Compiles the modules that every request runs through, where INFERA_COMPILE=1 asks for it (docs/decisions/0009).
 
 The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. Without it,
-or without a C compiler, the wheel holds the sources alone and everything works, more slowly. An editable install is never
-compiled, so that an edit counts at once.
+or without a C compiler, the wheel holds the sources alone and everything works, more slowly. An editable install
+is never compiled, so that an edit counts at once.
 """
 
 from __future__ import annotations
