@@ -14,7 +14,7 @@ def filled(capacity: int, *names: int) -> BlockCache:
     cache = BlockCache(capacity, record=True)
     blocks = cache.take(len(names))
     cache.name(blocks, names, 0, "first")
-    cache.release(blocks)
+    cache.release(blocks, names)
     return cache
 
 
@@ -50,10 +50,10 @@ def test_eviction_takes_the_least_recently_used_prompt() -> None:
     for name in (1, 2):
         blocks = cache.take(1)
         cache.name(blocks, [name], 0)
-        cache.release(blocks)
+        cache.release(blocks, [name])
     again = cache.find([1], 1)
     cache.acquire(again)
-    cache.release(again)
+    cache.release(again, [1])
     cache.take(1)
     assert cache.find([1], 1) != []
     assert cache.find([2], 1) == []
@@ -75,7 +75,7 @@ def test_a_second_copy_keeps_the_name_alive() -> None:
     for _ in range(2):
         block = cache.take(1)
         cache.name(block, [7], 0, "x")
-        cache.release(block)
+        cache.release(block, [7])
         # The second is taken from the blank block, although the first is cached.
     assert cache.events() == [Stored((7,), None, "x", 0), Stored((7,), None, "x", 0)]
     cache.take(1)
@@ -83,6 +83,24 @@ def test_a_second_copy_keeps_the_name_alive() -> None:
     cache.take(1)
     assert cache.find([7], 1) == []
     assert cache.events() == [Removed(7), Removed(7)]
+
+
+def test_a_name_twice_in_one_prompt_is_two_copies() -> None:
+    """A malformed trace that repeats a name does not upset the books."""
+    cache = filled(3, 1, 1, 2)
+    cache.take(3)
+    assert sorted(event.hash for event in cache.events() if isinstance(event, Removed)) == [1, 1, 2]
+    assert cache.named == 0
+
+
+def test_blocks_without_a_name_are_blank_again() -> None:
+    """What was never full is found by nobody and taken before anything is evicted."""
+    cache = BlockCache(3)
+    blocks = cache.take(3)
+    cache.name(blocks[:1], [1], 0)
+    cache.release(blocks, [1])
+    assert cache.take(2) == blocks[1:]
+    assert cache.find([1], 1) == blocks[:1]
 
 
 def test_stored_event_names_parent_and_place() -> None:
@@ -100,7 +118,7 @@ def test_clearing_is_refused_while_blocks_are_used() -> None:
     held = cache.find([1], 1)
     cache.acquire(held)
     assert cache.clear() is False
-    cache.release(held)
+    cache.release(held, [1])
     assert cache.clear() is True
     assert (cache.named, cache.free) == (0, 2)
 
@@ -109,10 +127,10 @@ def test_clearing_is_refused_while_blocks_are_used() -> None:
 def test_any_history_keeps_the_books(history: list[tuple[int, int, bool]]) -> None:
     """Whatever is taken and released: never over capacity, and stored minus removed is what is named."""
     cache = BlockCache(8, record=True)
-    held: list[list[int]] = []
+    held: list[tuple[list[int], list[int]]] = []
     for prompt, length, leave in history:
         if leave and held:
-            cache.release(held.pop(0))
+            cache.release(*held.pop(0))
             continue
         chain = [prompt * 100 + place for place in range(length)]
         found = cache.find(chain, length)
@@ -121,8 +139,8 @@ def test_any_history_keeps_the_books(history: list[tuple[int, int, bool]]) -> No
         cache.acquire(found)
         blocks = found + cache.take(length - len(found))
         cache.name(blocks[len(found):], chain, len(found))
-        held.append(blocks)
-        assert cache.used == len({block for blocks in held for block in blocks}) <= cache.capacity
+        held.append((blocks, chain))
+        assert cache.used == len({block for blocks, _ in held for block in blocks}) <= cache.capacity
     balance: dict[int, int] = {}
     for event in cache.events():
         for name in event.hashes if isinstance(event, Stored) else (event.hash,):

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from infera_cli.routing.adaptive import Window
 from infera_cli.routing.cost import CAP_ASSUMED, DEGRADED_FACTOR, LOAD_SCALE, Speed, pressure
 from infera_cli.routing.residency import Residency
-from infera_cli.routing.types import Worker
+from infera_cli.routing.types import Pool, Worker
 from infera_cli.routing.work import Work
 
 OOM_COOLDOWN = 30.0
@@ -27,6 +27,7 @@ FAILURE_FEWEST = 5
 STALE_METRICS = 30.0
 SUSPECT_ABOVE = 0.95
 SUSPECT_SECONDS = 10.0
+_ROWS_KEPT = 64
 
 Role = Literal["prefill", "decode", "both"]
 
@@ -53,16 +54,30 @@ class Measured:
     waiting: int | None = None
 
 
+class Calm(NamedTuple):
+    """All that a price needs of a node that nothing is the matter with. `prefill` and `read` are seconds a token and
+    parameter, `most` the open requests above which others queue; the engine said that `held` of its `size` tokens
+    of cache are used (0 of 0 where it does not say)."""
+
+    prefill: float
+    read: float
+    weight: float
+    most: int
+    size: int
+    held: float
+
+
 class Node:
     """One node, live. Reading changes nothing but what time alone changes."""
 
     __slots__ = (
-        "_base", "_cool_until", "_cut", "_cut_at", "_failures", "_last_oom", "_outcomes", "measured", "oom_events",
-        "over", "prefix_window", "profile", "suspected_at", "tokens", "worker",
+        "_base", "_cool_until", "_cut", "_cut_at", "_failures", "_last_oom", "_outcomes", "calm", "measured", "number",
+        "oom_events", "over", "prefix_window", "profile", "suspected_at", "tokens", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: Worker, profile: NodeProfile) -> None:
         self.worker = worker
+        self.number = worker.number
         self.profile = profile
         self.tokens = 0
         """Tokens that requests open through this router hold, or will."""
@@ -80,6 +95,9 @@ class Node:
         self._cut: int | None = None
         self._base = 0
         self._cut_at = 0.0
+        self.calm: Calm | None = None
+        """None while a price takes a closer look: weight 0, failures, an out-of-memory, a cache that fills."""
+        self._look()
 
     # ── how it is ────────────────────────────────────────────────────────────────────────────────────
     def kv_used(self, now: float) -> float | None:
@@ -100,10 +118,15 @@ class Node:
         if self._cut is None:
             return self.profile.cap
         grown = self._cut + int((now - self._cut_at) // OOM_STEP)
-        return grown if grown < self._base else self.profile.cap
+        if grown < self._base:
+            return grown
+        if now >= self._cool_until:     # all is as it was before
+            self._cut = None
+            self._look()
+        return self.profile.cap
 
     def price(self, work: Work, held: int, open_requests: int, now: float, threshold: float) -> float:
-        """`cost(…).total`, the short way: each decision asks it of each candidate."""
+        """`cost(…).total`, the short way: decisions ask it of each candidate that is not calm."""
         profile = self.profile
         speed, twice, others = profile.speed, 2 * work.params, open_requests + 1
         left, weights, compute = work.prompt - held, twice / speed.reads, twice * others / speed.flops
@@ -139,12 +162,35 @@ class Node:
         return None
 
     # ── what happens to it ───────────────────────────────────────────────────────────────────────────
+    def _look(self) -> None:
+        """Whether anything is the matter, for the next price."""
+        profile, measured = self.profile, self.measured
+        self.calm = None
+        if self._cut is not None or self._failures or self.over or not profile.weight:
+            return
+        size, used = 0, 0.0
+        if measured is not None and measured.kv_used is not None:
+            size, used = measured.cache_tokens or 0, measured.kv_used
+            if not size and measured.waiting:
+                return
+        speed = profile.speed
+        most = CAP_ASSUMED if profile.cap is None else profile.cap
+        self.calm = Calm(2 / speed.flops, 2 / speed.reads, profile.weight, most, size, used * size)
+
+    def configure(self, profile: NodeProfile) -> None:
+        """The file says something else of it now; what was measured counts again once it is measured again."""
+        self.profile = profile
+        self._look()
+        if self.measured is not None:
+            self.calm = None
+
     def outcome(self, fine: bool, now: float) -> None:
         """A request ended there, well or by the node's fault."""
         outcomes = self._outcomes
         outcomes.append((now, fine))
         if not fine:
             self._failures += 1
+            self.calm = None
         if outcomes[0][0] <= now - FAILURE_WINDOW:
             self._prune(now)
 
@@ -154,15 +200,18 @@ class Node:
         return count >= FAILURE_FEWEST and self._failures >= FAILURE_SHARE * count
 
     def _prune(self, now: float) -> None:
-        outcomes, limit = self._outcomes, now - FAILURE_WINDOW
+        outcomes, limit, before = self._outcomes, now - FAILURE_WINDOW, self._failures
         while outcomes and outcomes[0][0] <= limit:
             self._failures -= not outcomes.popleft()[1]
+        if before and not self._failures:
+            self._look()
 
     def measure(self, measured: Measured, threshold: float) -> bool:
         """The engine was asked; True when its cache is over the threshold."""
         self.measured = measured
         over = measured.kv_used is not None and measured.kv_used > threshold
         self.over = self.over + 1 if over else 0
+        self._look()
         return over
 
     def suspect(self, now: float) -> None:
@@ -181,6 +230,7 @@ class Node:
         self._base = max(before, self.profile.cap or before, self._base if self._cut is not None else 0)
         self._cut, self._cut_at = max(1, before // 2), now
         self._cool_until = now + OOM_COOLDOWN
+        self.calm = None
         twice, self._last_oom = now - self._last_oom <= OOM_TWICE, now
         return self._cool_until if twice else None
 
@@ -209,6 +259,18 @@ class Nodes:
         self.residency = Residency(pin=self.rules.pin_system_prompts)
         self._profiles = dict(profiles or {})
         self._nodes: dict[Worker, Node] = {}
+        self._rows: dict[int, tuple[Pool, tuple[Node, ...]]] = {}
+
+    def row(self, pool: Pool) -> tuple[Node, ...]:
+        """The nodes of a pool, in its order."""
+        kept = self._rows.get(id(pool))
+        if kept is not None:
+            return kept[1]
+        if len(self._rows) >= _ROWS_KEPT:
+            self._rows.clear()
+        row = tuple([self.of(worker) for worker in pool.workers])
+        self._rows[id(pool)] = pool, row    # the pool is kept, so its id stays its own
+        return row
 
     def of(self, worker: Worker) -> Node:
         """The node of that worker."""
@@ -223,7 +285,7 @@ class Nodes:
         self.rules = replace(rules, static=self.rules.static)
         self.residency.pin = rules.pin_system_prompts
         for worker, node in self._nodes.items():
-            node.profile = self._profiles.get(worker.id, self.assumed)
+            node.configure(self._profiles.get(worker.id, self.assumed))
 
     def cleared(self, worker_id: str) -> None:
         """A worker of that name went offline or restarted: what it held is gone."""
@@ -235,6 +297,7 @@ class Nodes:
         for worker in [worker for worker in self._nodes if worker.id == worker_id and worker is not present]:
             self.residency.forget(worker.number)
             del self._nodes[worker]
+        self._rows.clear()
 
     def measure(self, worker: Worker, measured: Measured) -> None:
         """An engine was asked how it is."""

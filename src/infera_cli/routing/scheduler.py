@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from infera_cli.errors import AllFull, NoRoutableWorker
 from infera_cli.routing.adaptive import Switch
 from infera_cli.routing.catalogue import Policy
-from infera_cli.routing.cost import HOLDER_MARGIN, TIE, Cost, cost, pressure
+from infera_cli.routing.cost import HOLDER_MARGIN, LOAD_SCALE, TIE, Cost, cost, pressure
 from infera_cli.routing.nodes import Node, Nodes
 from infera_cli.routing.pickers import Dice
 from infera_cli.routing.types import Ask, Pool, Worker
@@ -122,33 +122,16 @@ class CostScorer:
         phase: str,
     ) -> tuple[int, str]:  # fmt: skip
         """The place of `among` that serves, and a word for the log. Raises as `_open`."""
-        nodes, rules, full = self.nodes, self.nodes.rules, False
         prefixes = self._prefixes_count(now)
         known = work.known if prefixes else _UNKNOWN
-        places: list[int] = []
-        totals: list[float] = []
-        holds: list[int] = []
-        for at in among:
-            worker = pool.workers[at]
-            node, number = nodes.of(worker), worker.number
-            if not (node.profile.weight if work.affinity is None else worker.id == work.affinity):
-                continue
-            if node.full(work, outstanding[number], now, rules.max_kv_usage) is not None:
-                full = True
-                continue
-            held = known.get(number, 0) if known else 0
-            held = min(held, work.prompt) if held else 0
-            places.append(at)
-            holds.append(held)
-            totals.append(
-                node.price(work, held, outstanding[number], now, rules.threshold) if phase == "both"
-                else self._cost(work, node, held, outstanding, now, phase).total
-            )  # fmt: skip
+        if work.affinity is not None:
+            among = [at for at in among if pool.workers[at].id == work.affinity]
+        places, totals, holds, full = self._priced(work, pool, among, known, outstanding, now, phase)
         if not places:
             raise _nobody(full)
         word = "lru" if self.policy.name == "adaptive" and not prefixes else ""
         chosen: Sequence[int] = range(len(places))
-        if known:
+        if holds:
             chosen, word = _holders(totals, holds)
         limit = TIE * min([totals[i] for i in chosen])
         tied = [places[i] for i in chosen if totals[i] <= limit]
@@ -156,6 +139,56 @@ class CostScorer:
             return tied[0], word
         ranks = [(outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size) for at in tied]
         return tied[ranks.index(min(ranks))], word
+
+    def _priced(
+        self, work: Work, pool: Pool, among: Sequence[int], known: Mapping[int, int], outstanding: Sequence[int],
+        now: float, phase: str,
+    ) -> tuple[list[int], list[float], list[int], bool]:  # fmt: skip
+        """(places that may have it, their costs, what they hold of it (empty where nobody does), whether any is full).
+
+        This is `cost(…).total` for each, without a call where a node is calm: it is asked of every node for every
+        request.
+        """
+        places: list[int] = []
+        totals: list[float] = []
+        holds: list[int] = []
+        full, apart, most = False, phase != "both", self.nodes.rules.max_kv_usage
+        prompt, output, params, tokens = work.prompt, work.output, work.params, work.tokens
+        row, held, left = self.nodes.row(pool), 0, prompt
+        for at in among:
+            node = row[at]
+            count, calm = outstanding[node.number], node.calm
+            if known:
+                held = known.get(node.number, 0)
+                if held > prompt:  # noqa: PLR1730 - faster
+                    held = prompt
+                left = prompt - held or 1
+            if calm is None or apart or count >= calm[3] or (
+                calm[4] and count and max(node.tokens, calm[5]) + tokens > most * calm[4]
+            ):  # fmt: skip
+                if not (node.profile.weight or work.affinity):
+                    continue
+                if node.full(work, count, now, most) is not None:
+                    full = True
+                    continue
+                total = self._closely(work, node, held, outstanding, now, phase)
+            else:
+                prefill, read, weight, _, _, _ = calm
+                compute = prefill * (count + 1)
+                step = (read if read > compute else compute) * (1 + count / LOAD_SCALE)  # noqa: FURB136 - faster
+                total = params * (left * prefill + output * step) / weight
+            places.append(at)
+            totals.append(total)
+            if known:
+                holds.append(held)
+        return places, totals, holds, full
+
+    def _closely(
+        self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str
+    ) -> float:
+        if phase != "both":
+            return self._cost(work, node, held, outstanding, now, phase).total
+        return node.price(work, held, outstanding[node.number], now, self.nodes.rules.threshold)
 
     def _cost(
         self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str

@@ -103,7 +103,7 @@ class Growth:
 
     def steps_within(self, blocks: int, first: int, limit: int) -> int:
         """The most steps, from number `first` and up to `limit`, that need no more than `blocks`."""
-        if self.between(first, limit) <= blocks:
+        if self.sequences * (limit // self._size + 1) <= blocks or self.between(first, limit) <= blocks:
             return limit
         low, high = 0, limit
         while high - low > 1:

@@ -44,10 +44,9 @@ class BlockCache:
             raise ValueError("a cache needs at least one block")
         self.capacity = capacity
         self._record = record
-        self._refs = [0] * capacity
-        self._names: list[int | None] = [None] * capacity
+        self._shared: dict[int, int] = {}                      # block → references, where there are several
         self._blank = list(range(capacity - 1, -1, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()   # oldest first
+        self._cached: OrderedDict[int, int] = OrderedDict()    # block → its name; oldest first
         self._by_name: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}                # further blocks of a name that has one already
         self._events: list[CacheEvent] = []
@@ -70,72 +69,80 @@ class BlockCache:
     def find(self, chain: Sequence[int], limit: int) -> list[int]:
         """The blocks that hold the longest known prefix of `chain`, at most `limit` of them; changes
         nothing."""
-        by_name = self._by_name
-        found: list[int] = []
-        for name in chain[:limit]:
-            block = by_name.get(name)
-            if block is None:
-                break
-            found.append(block)
-        return found
+        get = self._by_name.get
+        if not limit or not chain or get(chain[0]) is None:
+            return []
+        found: list[int | None] = list(map(get, chain[:limit]))
+        if None in found:
+            del found[found.index(None) :]
+        return found  # type: ignore[return-value]  # what is left of it are blocks
 
     def idle(self, blocks: Sequence[int]) -> int:
         """How many of `blocks` are free now and would no longer be once acquired."""
-        refs = self._refs
-        return sum(1 for block in blocks if not refs[block])
+        return sum(map(self._cached.__contains__, blocks))
 
     def acquire(self, blocks: Sequence[int]) -> None:
         """Refer to blocks that `find` returned."""
-        refs, cached = self._refs, self._cached
+        cached, shared = self._cached, self._shared
         for block in blocks:
-            if not refs[block]:
+            if block in cached:
                 del cached[block]
-            refs[block] += 1
+            else:
+                shared[block] = shared.get(block, 1) + 1
 
     def take(self, count: int) -> list[int]:
         """`count` blocks of unknown content, each referred to once; blank ones first, then the oldest cached.
 
         Raises ValueError, changing nothing, when fewer are free.
         """
-        blank, refs = self._blank, self._refs
+        blank = self._blank
         short = count - len(blank)
         if short <= 0:
             taken = blank[-count:] if count else []
             del blank[len(blank) - count :]
             taken.reverse()
-        else:
-            if short > len(self._cached):
-                raise ValueError(f"{count} blocks wanted, {self.free} free")
-            taken = blank[::-1]
-            blank.clear()
-            taken += self._evict(short)
-        for block in taken:
-            refs[block] = 1
-        return taken
+            return taken
+        if short > len(self._cached):
+            raise ValueError(f"{count} blocks wanted, {self.free} free")
+        if not blank:
+            return self._evict(short)
+        taken = blank[::-1]
+        blank.clear()
+        return taken + self._evict(short)
 
     def name(self, blocks: Sequence[int], chain: Sequence[int], start: int, owner: str = "") -> None:
         """`blocks`, all used and unnamed, now hold the full blocks `chain[start:start + len(blocks)]`."""
-        names = chain[start : start + len(blocks)]
-        mine, by_name = self._names, self._by_name
-        for block, name in zip(blocks, names, strict=True):
-            mine[block] = name
-            if by_name.setdefault(name, block) != block:
-                self._copies.setdefault(name, []).append(block)
+        names, by_name = chain[start : start + len(blocks)], self._by_name
+        fresh = dict(zip(names, blocks, strict=True))
+        if len(fresh) == len(names) and by_name.keys().isdisjoint(fresh):
+            by_name.update(fresh)
+        else:
+            for block, name in zip(blocks, names, strict=True):
+                if by_name.setdefault(name, block) != block:
+                    self._copies.setdefault(name, []).append(block)
         if self._record and names:
             self._events.append(Stored(tuple(names), chain[start - 1] if start else None, owner, start))
 
-    def release(self, blocks: Sequence[int]) -> None:
-        """Refer to `blocks` of one sequence, in order, no longer. The last becomes the first to be
-        evicted."""
-        refs, names, cached = self._refs, self._names, self._cached
-        for block in reversed(blocks):
-            refs[block] -= 1
-            if refs[block]:
-                continue
-            if names[block] is None:
-                self._blank.append(block)
+    def release(self, blocks: Sequence[int], names: Sequence[int]) -> None:
+        """Refer to `blocks` of one sequence, in order, no longer; the first of them bear `names`. The last becomes
+        the first to be evicted."""
+        cached, shared, named = self._cached, self._shared, len(names)
+        if named < len(blocks):
+            self._blank += blocks[: named - 1 if named else None : -1]
+            blocks = blocks[:named]
+        for block, name in zip(reversed(blocks), reversed(names), strict=True):
+            if block in shared:
+                self._drop(block)
             else:
-                cached[block] = None
+                cached[block] = name
+
+    def _drop(self, block: int) -> None:
+        """One reference of several."""
+        left = self._shared[block] - 1
+        if left > 1:
+            self._shared[block] = left
+        else:
+            del self._shared[block]
 
     def clear(self) -> bool:
         """Forget all content; refused (False) while blocks are used."""
@@ -150,25 +157,22 @@ class BlockCache:
         return events
 
     def _evict(self, count: int) -> list[int]:
-        """Forget the `count` blocks that are cached for longest. Every cached block has a name."""
-        oldest, names, by_name, copies = self._cached.popitem, self._names, self._by_name, self._copies
+        """Forget the `count` blocks that are cached for longest."""
+        oldest, by_name, copies, record = self._cached.popitem, self._by_name, self._copies, self._record
         evicted: list[int] = []
         for _ in range(count):
-            block, _none = oldest(last=False)
-            name = names[block]
-            names[block] = None
+            block, name = oldest(last=False)
             if name in copies:
                 self._forget(block, name)
             else:
-                del by_name[name]  # type: ignore[arg-type]  # a cached block has a name
+                del by_name[name]
             evicted.append(block)
-            if self._record:
-                self._events.append(Removed(name))  # type: ignore[arg-type]
+            if record:
+                self._events.append(Removed(name))
         return evicted
 
-    def _forget(self, block: int, name: int | None) -> None:
+    def _forget(self, block: int, name: int) -> None:
         """One of several copies of a name is gone."""
-        assert name is not None  # noqa: S101 - a cached block has a name
         copies = self._copies[name]
         if self._by_name[name] == block:
             self._by_name[name] = copies.pop()

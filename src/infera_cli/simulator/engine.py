@@ -202,43 +202,44 @@ class EngineModel:
         """How many steps from here will be like the one in progress: until one finishes or blocks run out."""
         if self._fresh or not self._growth.sequences:
             return 1
-        steps = self._first_finish() - self._steps
+        heap = self._finishing
+        while heap[0][2].finish != heap[0][0]:
+            heapq.heappop(heap)
+        steps = heap[0][0] - self._steps
         if limit is not None and limit < steps:
             steps = limit
         if steps <= 1:
             return 1
         return 1 + self._growth.steps_within(self.cache.free, self._steps + 2, steps - 1)
 
-    def _first_finish(self) -> int:
-        heap = self._finishing
-        while heap[0][2].finish != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0]
-
     def _begin(self) -> bool:
         """Compose the next step at the clock; False when there is nothing to do."""
         preempted = self._grow()
         self._fresh = preempted        # who was sent away may come back one step later
-        tokens = 0
-        budget = self.profile.max_batched_tokens - (len(self._running) - len(self._prefilling))
-        for seat in self._prefilling:
-            tokens += self._chunk(seat, budget - tokens)
-        while not preempted and self._waiting and tokens < budget and self._admit():
-            tokens += self._chunk(self._prefilling[-1], budget - tokens)
+        prefilling, decoding = self._prefilling, self._growth.sequences
+        length = self._step_ns + self._sequence_ns * decoding
+        if prefilling or (self._waiting and not preempted):
+            budget, tokens = self.profile.max_batched_tokens - decoding, 0
+            for seat in prefilling:
+                tokens += self._chunk(seat, budget - tokens)
+            while not preempted and self._waiting and tokens < budget and self._admit():
+                tokens += self._chunk(prefilling[-1], budget - tokens)
+            length += round(self._token_ns * tokens)
         if not self._running:
             return False
-        decoding = len(self._running) - len(self._prefilling)
-        self._length = self._step_ns + self._sequence_ns * decoding + round(self._token_ns * tokens)
+        self._length = length
         return True
 
     def _grow(self) -> bool:
         """Blocks for the tokens that the next step writes; the last admitted make room when there are
         none."""
         preempted = False
-        while (need := self._growth.at(self._steps + 1)) > self.cache.free:
+        while need := self._growth.at(self._steps + 1):
+            if need <= self.cache.free:
+                self._loose += self.cache.take(need)
+                break
             self._preempt(next(reversed(self._running.values())))
             preempted = True
-        self._loose += self.cache.take(need)
         return preempted
 
     def _admit(self) -> bool:
@@ -277,8 +278,8 @@ class EngineModel:
 
     def _complete(self, steps: int, length: int) -> None:
         """`steps` equal steps are over."""
-        if steps > 1:
-            self._loose += self.cache.take(self._growth.between(self._steps + 2, steps - 1))
+        if steps > 1 and (need := self._growth.between(self._steps + 2, steps - 1)):
+            self._loose += self.cache.take(need)
         self._steps += steps
         self._clock += steps * length
         self._length = None
@@ -344,7 +345,7 @@ class EngineModel:
             self._name(seat, held)
         elif seat in self._prefilling:
             self._prefilling.remove(seat)
-        self.cache.release(seat.blocks)
+        self.cache.release(seat.blocks, seat.chain[: seat.named])
         seat.blocks = []
 
     def _report(self, kind: Kind, seat: Seat, generated: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from math import inf
@@ -102,10 +104,11 @@ class Simulator:
             slack=wanted.slack, ttl=wanted.ttl,
         )
         fleet = Fleet(wanted.profile, router_for(routing))
-        if isinstance(wanted.arrivals, ClosedLoop):
-            fleet.run_callers(islice(self.talks(), wanted.arrivals.count), wanted.arrivals.concurrency)
-        else:
-            fleet.run(self.due())
+        with _uncollected():
+            if isinstance(wanted.arrivals, ClosedLoop):
+                fleet.run_callers(islice(self.talks(), wanted.arrivals.count), wanted.arrivals.concurrency)
+            else:
+                fleet.run(self.due())
         found = outcome(fleet, name, wanted)
         self.runs.append(found)
         self._tell(found)
@@ -148,6 +151,18 @@ class Simulator:
             wanted.seed, prompt, output, turns=Lengths(spec.turns, spec.turns_ratio), system=spec.prefix_len,
             think=spec.think, block=block,
         )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looks for garbage in cycles, of which a simulation makes none and would be searched all the time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def outcome(fleet: Fleet, name: str, wanted: Wanted) -> Outcome:
