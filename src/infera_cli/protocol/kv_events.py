@@ -12,59 +12,30 @@ from typing import Any
 
 import msgspec
 
+from infera_cli.protocol.kv_usual import decode_usual
+from infera_cli.protocol.kv_values import (
+    ATTENTION,
+    Batch,
+    Cleared,
+    KvEvent,
+    Removed,
+    Stored,
+    adapter_of,
+    extras_of,
+    on_device,
+)
+
+__all__ = [
+    "BROKEN", "END", "MAX_PAYLOAD", "Batch", "Cleared", "Frames", "KvEvent", "Removed", "Stored", "decode",
+    "read_frames", "read_replayed", "replay_request",
+]  # fmt: skip
+
 MAX_PAYLOAD = 64 << 20
 """Larger payloads are not looked at, in bytes; the largest honest batch is a few MB."""
 
 _INT_LOW, _INT_HIGH = -(1 << 63), 1 << 64
+_TOKENS = 1 << 32
 _ALL_INT = {int}
-_ATTENTION = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
-_DEVICE = frozenset({"GPU", "DEVICE", "NPU", "XPU", "HBM", "TPU"})
-
-Extra = Sequence[Any] | None
-"""What else is part of a block's identity: adapter, salt, images; None where nothing is."""
-
-
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Blocks that can be found from now on, one hash each; `tokens` are those of all of them.
-
-    Hashes are opaque: unsigned, signed, or the last 8 bytes of a digest. `parent` is None at the beginning of
-    a prompt. `extras` has one entry a block where it is given.
-    """
-
-    hashes: Sequence[int]
-    parent: int | None
-    tokens: Sequence[int]
-    block_size: int
-    adapter: str | None = None
-    salt: str | None = None
-    extras: Sequence[Extra] | None = None
-    group: int | None = None
-
-
-class Removed(msgspec.Struct, frozen=True, gc=False):
-    """One copy of each of these blocks is gone from the device."""
-
-    hashes: Sequence[int]
-    group: int | None = None
-
-
-class Cleared(msgspec.Struct, frozen=True, gc=False):
-    """The device holds nothing any more."""
-
-
-KvEvent = Stored | Removed | Cleared
-
-
-class Batch(msgspec.Struct, frozen=True, gc=False):
-    """What one message says. `skipped` events concern other tiers or groups, or are of an unknown kind;
-    `malformed` ones could not be read."""
-
-    events: Sequence[KvEvent]
-    rank: int | None = None
-    skipped: int = 0
-    malformed: int = 0
-
-
 class Frames(msgspec.Struct, frozen=True, gc=False):
     """A message taken apart; `seq` is None where the engine does not number its batches."""
 
@@ -102,6 +73,11 @@ def replay_request(start: int) -> list[bytes]:
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────
 def decode(payload: bytes) -> Batch:
     """The batch in `payload`; BROKEN when it is none."""
+    usual = decode_usual(payload)
+    return usual if usual is not None else _by_shape(payload)
+
+
+def _by_shape(payload: bytes) -> Batch:
     try:
         found = msgspec.msgpack.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
@@ -163,7 +139,7 @@ _ORDER: dict[Any, tuple[str, ...]] = {
 
 def _stored(members: Mapping[str, Any]) -> Stored | None:
     kind = members.get("kv_cache_spec_kind")
-    if not _on_device(members) or (kind is not None and kind not in _ATTENTION):
+    if not _on_device(members) or (kind is not None and kind not in ATTENTION):
         return None
     hashes = _hashes(members["block_hashes"])
     parent = members.get("parent_block_hash")
@@ -173,9 +149,13 @@ def _stored(members: Mapping[str, Any]) -> Stored | None:
         raise ValueError("no block size, or no tokens")
     if tokens and isinstance(tokens[0], list):  # pairs of speculative decoding (engines §2.5)
         tokens = [pair[0] for pair in tokens]
+    if tokens and not 0 <= min(tokens) <= max(tokens) < _TOKENS:
+        raise ValueError("no token ids")
+    extras = members.get("extra_keys")
     return Stored(
-        hashes, None if parent is None else _hash(parent), tokens, size, adapter=_adapter(members),
-        salt=_text(members, "cache_salt"), extras=_extras(members.get("extra_keys")), group=_group(members),
+        hashes, None if parent is None else _hash(parent), tokens, size,
+        adapter=adapter_of(_text(members, "lora_name"), members.get("lora_id")), salt=_text(members, "cache_salt"),
+        extras=extras_of(extras if isinstance(extras, list) else None), group=_group(members),
     )  # fmt: skip
 
 
@@ -196,16 +176,7 @@ _MAKE: dict[Any, Callable[[Mapping[str, Any]], KvEvent | None]] = {
 
 
 def _on_device(members: Mapping[str, Any]) -> bool:
-    medium, locality = members.get("medium"), members.get("locality")
-    return (medium is None or (isinstance(medium, str) and medium.upper() in _DEVICE)) and locality != "REMOTE"
-
-
-def _adapter(members: Mapping[str, Any]) -> str | None:
-    name = _text(members, "lora_name")
-    number = members.get("lora_id")
-    if name is None and isinstance(number, int) and number > 0:  # an adapter that nobody can name
-        return f"#{number}"
-    return name
+    return on_device(members.get("medium"), members.get("locality"))
 
 
 def _text(members: Mapping[str, Any], key: str) -> str | None:
@@ -216,12 +187,6 @@ def _text(members: Mapping[str, Any], key: str) -> str | None:
 def _group(members: Mapping[str, Any]) -> int | None:
     group = members.get("group_idx")
     return group if _is_int(group) else None
-
-
-def _extras(raw: Any) -> list[Extra] | None:
-    if not isinstance(raw, list) or not any(raw):
-        return None
-    return [entry if isinstance(entry, list) and entry else None for entry in raw]
 
 
 def _hashes(raw: Any) -> list[int]:

@@ -10,15 +10,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from infera_cli.fleet.kv_feed.counters import FeedCounters
-from infera_cli.protocol.kv_events import Batch, Cleared, KvEvent, Removed, Stored, decode
+from infera_cli.protocol.kv_events import Batch, KvEvent, Removed, Stored, decode
 from infera_cli.routing.prefix import PrefixIndex, Slot
 
 TURN_SECONDS = 0.001
 PIECE = 128
-"""Blocks that are applied in one go."""
+"""Blocks that are applied in one go, about."""
 
 log = logging.getLogger("infera.kv")
 
@@ -75,35 +75,84 @@ class Inlet:
         counters.ignored += batch.skipped
         counters.malformed += batch.malformed
         self.heard = now
-        for event in batch.events:
-            yield from self._event(event, now)
+        done = 0
+        for event in joined(batch.events):
+            if isinstance(event, Stored):
+                if event.block_size != self._registered is not None:
+                    self._compare(event.block_size)
+                for piece in pieces(event):
+                    done += self._store(piece, now)
+                    if done >= PIECE:
+                        done = 0
+                        yield
+            elif isinstance(event, Removed):
+                counters.unknown += self._intake.index.remove(self.slot, event.hashes, event.group)
+                done += len(event.hashes)
+            else:
+                self._intake.index.clear(self.slot)
 
-    def _event(self, event: KvEvent, now: float) -> Iterator[None]:
-        index, slot, counters = self._intake.index, self.slot, self.counters
-        if isinstance(event, Stored):
-            self._compare(event.block_size)
-            for piece in pieces(event):
-                taken = index.store(
-                    slot, piece.parent, piece.hashes, piece.tokens, piece.block_size, adapter=piece.adapter,
-                    salt=piece.salt, extras=piece.extras, group=piece.group, now=now,
-                )  # fmt: skip
-                counters.blocks += taken.blocks
-                counters.orphans += taken.orphan
-                counters.refused += taken.refused
-                yield
-        elif isinstance(event, Removed):
-            counters.unknown += index.remove(slot, event.hashes, event.group)
-            yield
-        elif isinstance(event, Cleared):
-            index.clear(slot)
+    def _store(self, piece: Stored, now: float) -> int:
+        """Returns what it cost, in blocks."""
+        taken = self._intake.index.store(
+            self.slot, piece.parent, piece.hashes, piece.tokens, piece.block_size, adapter=piece.adapter,
+            salt=piece.salt, extras=piece.extras, group=piece.group, now=now,
+        )  # fmt: skip
+        counters = self.counters
+        counters.blocks += taken.blocks
+        if taken.orphan:
+            counters.orphans += 1
+        elif taken.refused:
+            counters.refused += 1
+        return len(piece.hashes)
 
     def _compare(self, size: int) -> None:
-        if self._registered is not None and size != self._registered:
-            log.warning(
-                "%s announces blocks of %d tokens and is registered with %d; going by the events (S64, S65)",
-                self.slot.name, size, self._registered,
-            )  # fmt: skip
-            self._registered = None
+        log.warning(
+            "%s announces blocks of %d tokens and is registered with %d; going by the events (S64, S65)",
+            self.slot.name, size, self._registered,
+        )  # fmt: skip
+        self._registered = None
+
+
+def joined(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
+    """The same events, where one that goes on where the one before ends is part of it: SGLang tells page by page."""
+    run: list[Stored] = []
+    for event in events:
+        if isinstance(event, Stored):
+            if run and not _follows(run[-1], event):
+                yield _one(run)
+                run = []
+            run.append(event)
+            continue
+        if run:
+            yield _one(run)
+            run = []
+        yield event
+    if run:
+        yield _one(run)
+
+
+def _follows(before: Stored, event: Stored) -> bool:
+    return (
+        event.parent is not None and before.hashes[-1:] == [event.parent]
+        and event.extras is None and before.extras is None and _adds_up(before) and _adds_up(event)
+        and (event.block_size, event.adapter, event.salt, event.group)
+        == (before.block_size, before.adapter, before.salt, before.group)
+    )  # fmt: skip
+
+
+def _adds_up(event: Stored) -> bool:
+    return bool(event.hashes) and len(event.tokens) == len(event.hashes) * event.block_size
+
+
+def _one(run: Sequence[Stored]) -> Stored:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    return Stored(
+        [hash_ for event in run for hash_ in event.hashes], first.parent,
+        [token for event in run for token in event.tokens], first.block_size, first.adapter, first.salt,
+        None, first.group,
+    )  # fmt: skip
 
 
 def pieces(event: Stored) -> Iterator[Stored]:

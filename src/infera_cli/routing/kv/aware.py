@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from infera_cli.routing.kv.targets import FORGOTTEN, Choice, Kind, KvBook, Target
+from infera_cli.routing.kv.targets import FORGOTTEN, Choice, Kind, KvBook, Seat, Target
 from infera_cli.routing.pickers import least_in_turn
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask, Pool, Role, Worker
@@ -111,10 +111,8 @@ class KvAware:
             return []
         base = self._weights.of(pool.workers[0].spec.role) * prompt.factor
         weight = 0.0 if prompt.images is not None else base
-        groups: dict[Kind, list[tuple[int, Target]]] = {}
         usual = max((unit for _, unit in prompt.chains), default=0)
-        for seat in seats:
-            groups.setdefault((seat[1].style, seat[1].unit or usual), []).append(seat)
+        groups = _by_kind(seats, usual)
         in_tokens = len({unit for _, unit in groups}) > 1
         found: list[Weighed] = []
         for kind, members in groups.items():
@@ -125,20 +123,21 @@ class KvAware:
         return found
 
     def _group(
-        self, members: Sequence[tuple[int, Target]], chain: Sequence[int], weight: float, unit: int, *, best: bool
+        self, members: Sequence[Seat], chain: Sequence[int], weight: float, unit: int, *, best: bool
     ) -> list[Weighed]:
         """Targets that hash alike; one whose page size is unknown is taken to have the largest known.
 
         `unit` is what a block counts: 1, or its tokens where sizes differ.
         """
         blocks, scale = len(chain), self.book.scale
-        hits = self._hits(members, chain) if weight else {}
+        held_by = self._hits(members, chain).get if weight else {}.get
         found: list[Weighed] = []
         least = inf
         for at, target in members:
-            held = hits.get(target.slot.number, 0) if hits else 0
-            recent = target.recent * scale
-            load = len(target.active) + (recent if recent >= FORGOTTEN else 0.0)
+            load, recent = float(len(target.active)), target.recent * scale
+            if recent >= FORGOTTEN:
+                load += recent
+            held = held_by(target.slot.number, 0)
             cost = (weight * (blocks - held) + load) * unit
             if best:
                 if cost > least:
@@ -149,7 +148,7 @@ class KvAware:
             found.append(Weighed(cost, load * unit, at, target, held, chain))
         return found
 
-    def _hits(self, members: Sequence[tuple[int, Target]], chain: Sequence[int]) -> dict[int, int]:
+    def _hits(self, members: Sequence[Seat], chain: Sequence[int]) -> dict[int, int]:
         """Leading blocks that each slot holds, by its number; slots without any are left out."""
         among = 0
         for _, target in members:
@@ -167,6 +166,18 @@ class KvAware:
     def _with_images(one: Weighed, images: Sequence[int], weight: float) -> Weighed:
         missing = sum(image not in one.target.images for image in images)
         return one._replace(cost=one.cost + weight * missing)
+
+
+def _by_kind(seats: Sequence[Seat], usual: int) -> dict[Kind, Sequence[Seat]]:
+    """Seats that hash alike, together; one whose page size is unknown is taken to be of the `usual` unit."""
+    first = seats[0][1]
+    style, size = first.style, first.slot.block_size
+    if size and all(target.slot.block_size == size and target.style == style for _, target in seats):
+        return {(style, first.unit or usual): seats}
+    groups: dict[Kind, list[Seat]] = {}
+    for seat in seats:
+        groups.setdefault((seat[1].style, seat[1].unit or usual), []).append(seat)
+    return dict(groups)
 
 
 def prompt_of(ask: Ask) -> Prompt:

@@ -68,6 +68,9 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 Kind = tuple[str, int]
+"""How prompts are hashed for a target: the style of its tokens, and its unit."""
+Seat = tuple[int, Target]
+"""A place in a pool, and a target there."""
 
 
 class KvBook:
@@ -76,7 +79,7 @@ class KvBook:
     def __init__(self, index: PrefixIndex) -> None:
         self.index = index
         self._of: dict[Worker, tuple[Target, ...]] = {}
-        self._seats: OrderedDict[int, tuple[Pool, list[tuple[int, Target]]]] = OrderedDict()
+        self._seats: OrderedDict[int, tuple[Pool, list[Seat]]] = OrderedDict()
         self.scale = 1.0
         """What a target's `recent` is worth now."""
         self._lapsing: deque[tuple[float, float, Slot, Sequence[int], int]] = deque()
@@ -123,7 +126,7 @@ class KvBook:
         """Every (style, unit) that prompts are hashed for."""
         return {(target.style, target.unit) for target in self.targets() if target.unit is not None}
 
-    def seats(self, pool: Pool) -> list[tuple[int, Target]]:
+    def seats(self, pool: Pool) -> list[Seat]:
         """The targets of a pool with their workers' places in it; a worker nobody opened has none."""
         kept = self._seats.get(id(pool))
         if kept is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import groupby, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from infera_cli.routing.prefix.slot import BLOCK_BYTES, Run, Slot, pack
@@ -33,6 +33,7 @@ class Taken(NamedTuple):
 
 _REFUSED = Taken(refused=True)
 _ORPHAN = Taken(orphan=True)
+_TAKEN = [Taken(count) for count in range(130)]
 
 
 class PrefixIndex:
@@ -67,6 +68,7 @@ class PrefixIndex:
     def open(self, name: str) -> Slot:
         """A place for one rank of one worker."""
         slot = Slot(name, self._number())
+        slot.bit = self._shared(slot.bit)
         self.slots[slot.number] = slot
         return slot
 
@@ -83,7 +85,7 @@ class PrefixIndex:
         del self.slots[slot.number]
         self._bury(slot)
         slot.number = self._number()
-        slot.bit = 1 << slot.number
+        slot.bit = self._shared(1 << slot.number)
         slot.blocks, slot.copies, slot.orphans, slot.pending = {}, {}, {}, {}
         self.slots[slot.number] = slot
 
@@ -130,34 +132,38 @@ class PrefixIndex:
         if extras is not None and len(extras) != len(hashes):
             return _REFUSED
         try:
-            run = Run(parent, hashes, pack(tokens), adapter=adapter, salt=salt, extras=extras)
+            run = Run(parent, hashes, pack(tokens), adapter, salt, extras)
         except struct.error:
             return _REFUSED
-        slot.used = max(slot.used, now)
+        slot.used = now if now > slot.used else slot.used  # noqa: FURB136 - a call a block
         if parent is not None and parent not in slot.blocks:
             slot.keep(run)
             return _ORPHAN
-        taken = Taken(self._enter(slot, run))
+        count = self._enter(slot, run)
         if self.max_bytes is not None and self.size > self.max_bytes:
             self._shrink(self.max_bytes)
-        return taken
+        return _TAKEN[count] if count < len(_TAKEN) else Taken(count)
 
     def _enter(self, slot: Slot, run: Run) -> int:
-        runs, count = [run], 0
-        while runs:
-            run = runs.pop()
-            before = len(slot.blocks)
-            bit, pending, held = slot.bit, slot.pending, 0
-            for hash_ in slot.link(run):
-                held += 1
-                self._add(hash_, bit)
-                if pending:
-                    pending.pop(hash_, None)
-            self._entries += len(slot.blocks) - before
-            count += held
-            if slot.orphans:
+        blocks = slot.blocks
+        before = len(blocks)
+        fresh = slot.link(run)
+        if slot.orphans:
+            runs = slot.adopted(run.hashes)
+            while runs:
+                run = runs.pop()
+                fresh += slot.link(run)
                 runs += slot.adopted(run.hashes)
-        return count
+        self._entries += len(blocks) - before
+        holders, bit = self._holders, slot.bit
+        for hash_ in fresh:
+            others = holders.setdefault(hash_, bit)
+            if not others & bit:
+                holders[hash_] = self._shared(others | bit)
+        if slot.pending:  # promises that came true
+            for hash_ in fresh:
+                slot.pending.pop(hash_, None)
+        return len(fresh)
 
     def remove(self, slot: Slot, hashes: Iterable[int], group: int | None = None) -> int:
         """Copies of blocks are gone; returns how many of `hashes` were not known."""
@@ -203,11 +209,11 @@ class PrefixIndex:
         Ranks that hold not even the first are left out.
         """
         get, found = self._holders.get, []
-        at, step, count = 0, _FIRST_STEP, len(hashes)
-        place = 0
+        at, place, step, count = 0, 0, _FIRST_STEP, len(hashes)
         while at < count and among:
-            # Runs of equal sets are found in C: equal sets are one object.
-            for bits, run in groupby(map(get, hashes[at : at + step], repeat(0))):
+            # In C: equal sets are one object, and most of a piece is one run.
+            piece = list(map(get, hashes[at : at + step], repeat(0)))
+            for end, bits in _runs(piece):
                 stay = among & bits
                 if stay != among:
                     if place:
@@ -215,7 +221,7 @@ class PrefixIndex:
                     among = stay
                     if not among:
                         break
-                place += len(list(run))
+                place = at + end
             at += step
             step *= 2
         if among and count:
@@ -237,6 +243,8 @@ class PrefixIndex:
         """The one integer of that value that all entries use."""
         if len(self._sets) > self._sets_most:
             self._sets = {used: used for used in self._holders.values()}
+            for slot in self.slots.values():
+                slot.bit = self._sets.setdefault(slot.bit, slot.bit)
             self._sets_most = 2 * len(self._sets) + _SETS
         return self._sets.setdefault(bits, bits)
 
@@ -265,3 +273,27 @@ class PrefixIndex:
                 self.evicted += 1
                 if gone is not None:
                     self._discard(gone, slot.bit)
+
+
+def _runs(piece: list[int]) -> Iterator[tuple[int, int]]:
+    """Where each run of one and the same integer ends, and the integer.
+
+    An end is guessed by doubling and halving, and the run is then counted: what a rank holds is nearly always a
+    beginning, but has a hole now and then.
+    """
+    at, count = 0, len(piece)
+    while at < count:
+        bits, low, high, stride = piece[at], at, at + 1, 1
+        while high < count and piece[high] is bits:
+            low, high, stride = high, high + stride, 2 * stride
+        high = min(high, count)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if piece[middle] is bits:
+                low = middle
+            else:
+                high = middle
+        if piece[at:high].count(bits) != high - at:
+            high = next(place for place in range(at, high) if piece[place] is not bits)
+        yield high, bits
+        at = high

@@ -7,9 +7,11 @@ The engine's hash finds a block's parent and says what is removed; nothing else 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from infera_cli.routing.prefix.identity import first_parent, mixed_in, salt_in
@@ -29,29 +31,21 @@ def unit_of(block_size: int) -> int:
     return block_size * -(-SMALLEST_UNIT // block_size)
 
 
-class Run:
+class Run(msgspec.Struct, gc=False):
     """A stored event as the index takes it. `tokens` are packed, four bytes each."""
 
-    __slots__ = ("adapter", "extras", "hashes", "parent", "salt", "tokens")
-
-    def __init__(
-        self, parent: int | None, hashes: Sequence[int], tokens: bytes, *, adapter: str | None = None,
-        salt: str | None = None, extras: Sequence[Sequence[Any] | None] | None = None,
-    ) -> None:  # fmt: skip
-        self.parent = parent
-        self.hashes = hashes
-        self.tokens = tokens
-        self.adapter = adapter
-        self.salt = salt
-        self.extras = extras
+    parent: int | None
+    hashes: Sequence[int]
+    tokens: bytes
+    adapter: str | None = None
+    salt: str | None = None
+    extras: Sequence[Sequence[Any] | None] | None = None
 
     def cut(self, count: int) -> Run:
         """Its first `count` blocks."""
         width = len(self.tokens) // len(self.hashes)
-        return Run(
-            self.parent, self.hashes[:count], self.tokens[: count * width], adapter=self.adapter, salt=self.salt,
-            extras=self.extras[:count] if self.extras is not None else None,
-        )  # fmt: skip
+        extras = self.extras[:count] if self.extras is not None else None
+        return Run(self.parent, self.hashes[:count], self.tokens[: count * width], self.adapter, self.salt, extras)
 
 
 class Slot:
@@ -89,44 +83,49 @@ class Slot:
 
     def takes(self, group: int | None, block_size: int) -> bool:
         """Whether an event is of the group and page size that is indexed; the first one seen settles both."""
+        if block_size == self.block_size and group == self.group:
+            return True
         if self.block_size is None or not self.blocks:
             self.block_size, self.group = block_size, group
         return block_size == self.block_size and (group == self.group or group is None or self.group is None)
 
     # ── stored ───────────────────────────────────────────────────────────────────────────────────────
-    def link(self, run: Run) -> Iterator[int]:
-        """Enter the run's blocks; yields each chained hash that became held. The parent must be known."""
+    def link(self, run: Run) -> list[int]:
+        """Enter the run's blocks; the chained hashes that became held. The parent must be known."""
         block_size = self.block_size or 1
-        if block_size >= SMALLEST_UNIT:
-            return self._link_blocks(run, 4 * block_size)
-        return self._link_pages(run, 4 * block_size, 4 * unit_of(block_size))
+        if block_size < SMALLEST_UNIT:
+            return self._link_pages(run, 4 * block_size, 4 * unit_of(block_size))
+        return self._link_blocks(run, 4 * block_size)
 
     def _start(self, run: Run) -> int | Part:
-        if run.parent is None:
-            salt = run.salt
-            if salt is None and run.extras is not None:
-                salt = salt_in(run.extras[0], run.adapter)
-            return first_parent(run.adapter, salt)
-        return self.blocks[run.parent]
+        if run.parent is not None:
+            return self.blocks[run.parent]
+        salt = run.salt
+        if salt is None and run.extras is not None:
+            salt = salt_in(run.extras[0], run.adapter)
+        return first_parent(run.adapter, salt)
 
-    def _link_blocks(self, run: Run, width: int) -> Iterator[int]:
-        blocks, tokens, at = self.blocks, run.tokens, 0
+    def _link_blocks(self, run: Run, width: int) -> list[int]:
+        blocks, tokens, extras, at = self.blocks, run.tokens, run.extras, 0
         parent = self._start(run)
         assert isinstance(parent, int)  # noqa: S101 - whole blocks only in a slot of whole blocks
+        fresh = []
         for place, key in enumerate(run.hashes):
-            if run.extras is not None:
-                parent = mixed_in(parent, run.extras[place])
+            if extras is not None:
+                parent = mixed_in(parent, extras[place])
             parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[at : at + width])
             at += width
             if key in blocks:
                 self.copies[key] = self.copies.get(key, 0) + 1
             else:
                 blocks[key] = parent
-                yield parent
+                fresh.append(parent)
+        return fresh
 
-    def _link_pages(self, run: Run, page: int, width: int) -> Iterator[int]:
+    def _link_pages(self, run: Run, page: int, width: int) -> list[int]:
         start = self._start(run)
         before, part = start if isinstance(start, tuple) else (start, b"")
+        fresh = []
         for place, key in enumerate(run.hashes):
             if run.extras is not None:
                 before = mixed_in(before, run.extras[place])
@@ -139,7 +138,8 @@ class Slot:
                 continue
             self.blocks[key] = before if whole else (before, part)
             if whole:
-                yield before
+                fresh.append(before)
+        return fresh
 
     # ── orphans ──────────────────────────────────────────────────────────────────────────────────────
     def keep(self, run: Run) -> bool:
@@ -198,7 +198,9 @@ class Slot:
 
 def pack(tokens: Sequence[int]) -> bytes:
     """Tokens as four bytes each, little-endian. Raises struct.error for what is no token id."""
-    return struct.pack(f"<{len(tokens)}I", *tokens)
+    return _packing(len(tokens)).pack(*tokens)
 
 
-Discard = Callable[[int], None]
+@lru_cache(maxsize=64)
+def _packing(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
