@@ -6,12 +6,25 @@ import msgspec
 
 from infera_cli.protocol import extensions
 
+SYSTEM = frozenset({"system", "developer"})
+"""The roles that speak for the operator."""
 
-class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+
+class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename={"text": "content"}):
     """A message that is a text and nothing else."""
 
     role: str
-    content: str
+    text: str
+
+    @property
+    def system(self) -> bool:
+        """Whether it is the operator's."""
+        return self.role in SYSTEM
+
+    @property
+    def rest(self) -> bytes:
+        """It holds nothing else."""
+        return b""
 
 
 class Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):

@@ -5,7 +5,7 @@ Knows the members of chat, completion, Anthropic and Responses bodies; tokens ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,9 +13,7 @@ import msgspec
 from infera_cli.protocol import extensions
 from infera_cli.protocol.extensions import Extensions
 from infera_cli.protocol.openai import NOTHING, Peek, peek_of
-from infera_cli.protocol.prompt_members import Body, Chat, decode_any, decode_chat
-
-_SYSTEM = frozenset({"system", "developer"})
+from infera_cli.protocol.prompt_members import SYSTEM, Body, Chat, Said, decode_any, decode_chat
 
 
 class Piece(NamedTuple):
@@ -31,7 +29,7 @@ class Asked(NamedTuple):
     `cut` says that the body holds `x-inferact`."""
 
     peek: Peek = NOTHING
-    pieces: tuple[Piece, ...] = ()
+    pieces: Sequence[Piece | Said] = ()
     output: int | None = None
     stream: bool = False
     extensions: Extensions = extensions.NONE
@@ -47,8 +45,7 @@ def read(body: bytes | bytearray) -> Asked:
         chat = decode_chat(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return _read_any(body)
-    pieces = tuple([Piece(said.role in _SYSTEM, said.content) for said in chat.messages])
-    return _asked(chat, pieces, _first(chat.max_completion_tokens, chat.max_tokens))
+    return _asked(chat, chat.messages, _first(chat.max_completion_tokens, chat.max_tokens))
 
 
 def _read_any(body: bytes | bytearray) -> Asked:
@@ -61,7 +58,7 @@ def _read_any(body: bytes | bytearray) -> Asked:
     return _asked(members, tuple(_pieces(members)), wanted)
 
 
-def _asked(members: Chat | Body, pieces: tuple[Piece, ...], output: int | None) -> Asked:
+def _asked(members: Chat | Body, pieces: Sequence[Piece | Said], output: int | None) -> Asked:
     cut = members.x_inferact is not msgspec.UNSET
     return Asked(
         peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata), pieces, output,
@@ -95,7 +92,7 @@ def _messages(messages: Iterable[object]) -> Iterator[Piece]:
         if isinstance(message, dict):
             content = message.get("content")
             more = {key: value for key, value in message.items() if key not in {"role", "content"}}
-            found = _piece(message.get("role") in _SYSTEM, content)
+            found = _piece(message.get("role") in SYSTEM, content)
             yield found._replace(rest=found.rest + msgspec.json.encode(more)) if more else found
         else:
             yield _piece(False, message)

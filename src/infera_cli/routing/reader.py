@@ -51,18 +51,22 @@ class Reader:
         chain: list[int] = []
         sizes: list[int] = []
         total, name, lead, leading = 0, _scope(model), 0, True
+        digest, changing = xxhash.xxh3_64_intdigest, self._changing
         for message in messages:
-            raw = message.text.encode("utf-8", "surrogatepass")
+            text, system = message.text, message.system
+            raw = text.encode("utf-8", "surrogatepass")
             total += len(raw)
-            leading = leading and message.system
+            leading = leading and system
             lead += leading
-            if hint is None:
-                name = self._chained(message, raw, name)
-            elif not chain or leading:
-                name = xxhash.xxh3_64_intdigest(hint.encode("utf-8", "surrogatepass"), _scope(model) ^ _HINT)
+            if hint is not None and (not chain or leading):
+                name = digest(hint.encode("utf-8", "surrogatepass"), _scope(model) ^ _HINT)
                 chain, sizes = [], []
             else:
-                name = self._chained(message, raw, name)
+                if changing is not None:
+                    raw = changing.sub("", text).encode("utf-8", "surrogatepass")
+                name = digest(raw, name ^ _SYSTEM if system else name ^ _TURN)
+                if message.rest:
+                    name = digest(message.rest, name)
             chain.append(name)
             sizes.append(-(-total // BYTES_PER_TOKEN))
         return Work(
@@ -70,12 +74,6 @@ class Reader:
             chain=tuple(chain), sizes=tuple(sizes), pinned=lead if hint is None else min(1, len(chain)),
             affinity=affinity, priority=priority,
         )  # fmt: skip
-
-    def _chained(self, message: Message, raw: bytes, before: int) -> int:
-        if self._changing is not None:
-            raw = self._changing.sub("", message.text).encode("utf-8", "surrogatepass")
-        name: int = xxhash.xxh3_64_intdigest(raw, before ^ _SYSTEM if message.system else before ^ _TURN)
-        return xxhash.xxh3_64_intdigest(message.rest, name) if message.rest else name
 
 
 def _bytes_of(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from infera_cli.errors import AllFull, NoRoutableWorker
 from infera_cli.routing.adaptive import Switch
@@ -28,6 +29,8 @@ class CostScorer:
         self.policy = policy
         self.switch = Switch()
         self._dice = dice
+        self._always = policy.name == "prefix-aware"
+        self._sometimes = policy.name == "adaptive"
 
     # ── Scorer ───────────────────────────────────────────────────────────────────────────────────────
     def choose(
@@ -114,8 +117,7 @@ class CostScorer:
 
     # ── score ────────────────────────────────────────────────────────────────────────────────────────
     def _prefixes_count(self, now: float) -> bool:
-        name = self.policy.name
-        return name == "prefix-aware" or (name == "adaptive" and self.switch.on(now))
+        return self._always or (self._sometimes and self.switch.on(now))
 
     def _cheapest(
         self, work: Work, pool: Pool, among: Sequence[int], outstanding: Sequence[int], turn: int, now: float,
@@ -129,16 +131,31 @@ class CostScorer:
         places, totals, holds, full = self._priced(work, pool, among, known, outstanding, now, phase)
         if not places:
             raise _nobody(full)
-        word = "lru" if self.policy.name == "adaptive" and not prefixes else ""
-        chosen: Sequence[int] = range(len(places))
-        if holds:
-            chosen, word = _holders(totals, holds)
-        limit = TIE * min([totals[i] for i in chosen])
-        tied = [places[i] for i in chosen if totals[i] <= limit]
-        if len(tied) == 1:
-            return tied[0], word
-        ranks = [(outstanding[pool.workers[at].number], (pool.places[at] - turn) % pool.size) for at in tied]
-        return tied[ranks.index(min(ranks))], word
+        word = "lru" if self._sometimes and not prefixes else ""
+        limit = min(totals)
+        if holds and any(holds):
+            limit, longest = _holders(totals, holds, HOLDER_MARGIN * limit)
+            word = "prefix" if longest else "spread"
+        else:
+            longest = 0
+        return self._in_turn(pool, places, totals, holds, (TIE * limit, longest), outstanding, turn), word
+
+    def _in_turn(
+        self, pool: Pool, places: Sequence[int], totals: Sequence[float], holds: Sequence[int],
+        least: tuple[float, int], outstanding: Sequence[int], turn: int,
+    ) -> int:
+        """Of those that cost and hold so much, the one with the fewest open requests; then whose turn it is."""
+        (limit, longest), best, fewest, soonest = least, -1, 0, 0
+        for i, total in enumerate(totals):
+            if total > limit or (longest and holds[i] != longest):
+                continue
+            at = places[i]
+            count = outstanding[pool.workers[at].number]
+            if best < 0 or count <= fewest:
+                soon = (pool.places[at] - turn) % pool.size
+                if best < 0 or count < fewest or soon < soonest:
+                    best, fewest, soonest = at, count, soon
+        return best
 
     def _priced(
         self, work: Work, pool: Pool, among: Sequence[int], known: Mapping[int, int], outstanding: Sequence[int],
@@ -225,10 +242,15 @@ def _nobody(full: bool) -> NoRoutableWorker:
     return NoRoutableWorker(NO_NODE, retry_after=5.0)
 
 
-def _holders(totals: Sequence[float], holds: Sequence[int]) -> tuple[Sequence[int], str]:
-    """Those with the longest known prefix, unless they cost too much; then those with the next longest."""
-    limit = HOLDER_MARGIN * min(totals)
-    longest = max([held if total <= limit else 0 for held, total in zip(holds, totals, strict=True)])
-    if not longest:
-        return range(len(totals)), "spread" if any(holds) else ""
-    return [i for i, held in enumerate(holds) if held == longest and totals[i] <= limit], "prefix"
+def _holders(totals: Sequence[float], holds: Sequence[int], limit: float) -> tuple[float, int]:
+    """(least cost, tokens held) of those with the longest known prefix that cost no more than `limit`; of all, and
+    0, where none of these holds any."""
+    longest, least = 0, inf
+    for at, total in enumerate(totals):
+        if total <= limit:
+            held = holds[at]
+            if held > longest:
+                longest, least = held, total
+            elif held == longest and total < least:
+                least = total
+    return least, longest
