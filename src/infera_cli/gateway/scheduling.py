@@ -21,11 +21,11 @@ from infera_cli.gateway.trip import ScheduledTrip
 from infera_cli.protocol import extensions, prompt_text
 from infera_cli.protocol.openai import peek_form
 from infera_cli.protocol.prompt_text import Asked
-from infera_cli.routing.adaptive import Switch
 from infera_cli.routing.batches import BatchGate
-from infera_cli.routing.nodes import SUSPECT_SECONDS, Node, Nodes
+from infera_cli.routing.nodes import SUSPECT_SECONDS, Node
 from infera_cli.routing.queue import Queue
 from infera_cli.routing.reader import Reader
+from infera_cli.routing.scheduler import CostScorer
 from infera_cli.routing.types import Ask, Decision, Worker
 from infera_cli.routing.work import Work
 
@@ -70,18 +70,17 @@ class SchedulingOptions:
 
 
 class Scheduling:
-    """A gateway.plan.Plan for policies that know nodes. `hold(worker, until, detail)` takes a worker out for a while;
-    `switch` is the adaptive policy's."""
+    """A gateway.plan.Plan for policies that know nodes. `hold(worker, until, detail)` rests a worker for a while."""
 
     def __init__(
-        self, dispatcher: Dispatcher, nodes: Nodes, queue: Queue[ScheduledTrip], *, switch: Switch, reader: Reader,
+        self, dispatcher: Dispatcher, scorer: CostScorer, queue: Queue[ScheduledTrip], *, reader: Reader,
         random_bytes: RandomBytes, hold: Callable[[Worker, float, str], None], options: SchedulingOptions,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.dispatcher = dispatcher
-        self.nodes = nodes
+        self.nodes = scorer.nodes
         self.queue = queue
-        self.switch = switch
+        self.switch = scorer.switch
         self.reader = reader
         self.options = options
         self.clock = clock

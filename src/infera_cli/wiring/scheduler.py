@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Coroutine, Iterator, Sequence
@@ -31,6 +32,8 @@ from infera_cli.telemetry.inferact import NodeMetrics
 from infera_cli.telemetry.recorder import Recorder
 from infera_cli.wiring.config_source import FromConfig
 
+log = logging.getLogger("infera.scheduler")
+
 _BY_PREFIX = ("prefix-aware", "adaptive")
 
 
@@ -55,6 +58,7 @@ class Scheduler:
         self._policy = policy
         self._static = file is not None and file.batching.strategy == "static"
         self._batch = (file.batching.cap or STATIC_BATCH) if file is not None else STATIC_BATCH
+        self._limits = _limits(file) if file is not None else ()
         self._timeout = _timeout(settings, file)
         self._started = time.monotonic()
         assumed = NodeProfile(speed=_speed(ASSUMED))
@@ -68,10 +72,13 @@ class Scheduler:
     def install(self, gate: Gate, bus: Bus) -> None:
         """Let requests come by here before they are sent; where tokens are weighed instead, only watch."""
         if self._policy.scored == "tokens":
+            if self._limits:
+                log.warning("%s weighs tokens and lets nobody wait: %s of the file do not count under it",
+                            self._policy.name, " and ".join(self._limits))
             return
         gate.dispatcher.scorer = self.scorer
         scheduling = Scheduling(
-            gate.dispatcher, self.nodes, self.queue, switch=self.scorer.switch,
+            gate.dispatcher, self.scorer, self.queue,
             reader=Reader(self._settings.prefix_ignore, chains=self._policy.name in _BY_PREFIX),
             random_bytes=gate.random_bytes, hold=self._registry.hold,
             options=SchedulingOptions(timeout=self._timeout, batch=self._batch if self._static else None),
@@ -159,6 +166,14 @@ class Scheduler:
 
     def _waiting(self) -> dict[str, int]:
         return {model or "": self.queue.count(model) for model in self.queue.models}
+
+
+def _limits(file: SchedulerFile) -> tuple[str, ...]:
+    """What of the file only the scheduler's own queue and batches can keep."""
+    batching = file.batching
+    named = {"max_batch_size": batching.cap is not None, "strategy static": batching.strategy == "static",
+             "prefill_decode_split": batching.split}
+    return tuple(name for name, given in named.items() if given)
 
 
 def _timeout(settings: ServeSettings, file: SchedulerFile | None) -> float | None:
