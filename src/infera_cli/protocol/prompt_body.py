@@ -52,7 +52,7 @@ class _Message(msgspec.Struct, gc=False):
 
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_messages = msgspec.json.Decoder(list[_Message]).decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -97,11 +97,8 @@ def read(body: bytes | bytearray) -> PromptBody | None:
 def _messages(raw: msgspec.Raw) -> list[tuple[str, bytes, msgspec.Raw]]:
     if _first(raw) != _LIST:
         return []
-    found = []
-    for each in _decode_list(raw):
-        message = _decode_message(each)
-        found.append((message.role, bytes(each), message.content))
-    return found
+    whole, parts = _decode_list(raw), _decode_messages(raw)
+    return [(part.role, bytes(each), part.content) for each, part in zip(whole, parts, strict=True)]
 
 
 def _first(raw: msgspec.Raw) -> int:

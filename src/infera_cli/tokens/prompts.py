@@ -164,7 +164,7 @@ class _Text:
 
 def _whole(chat: Chat) -> list[Section]:
     """A conversation in one piece."""
-    return [Section(0, len(chat.messages), None, None, True)]
+    return [Section(0, len(chat.messages), None, None, True, 0)]
 
 
 class _Conversation:
@@ -176,9 +176,11 @@ class _Conversation:
     ) -> None:  # fmt: skip
         self._prompts, self._style, self._chat, self._variables = prompts, style, chat, variables
         self._known, self._cut = known, cut
-        self._keys = [self._key(part) for part in cut]
+        self._keys = self._keys_of(cut)
         self._found = [prompts.section(key) for key in self._keys]
-        self.cost = sum(self._size(part) for part, packed in zip(cut, self._found, strict=True) if packed is None)
+        self.cost = 0
+        if None in self._found:
+            self.cost = sum(self._size(part) for part, packed in zip(cut, self._found, strict=True) if packed is None)
         if len(cut) > 1 and not prompts.knows(known):
             self.cost += 1 << 20  # a proof
 
@@ -186,16 +188,20 @@ class _Conversation:
         size = sum(len(told.raw) for told in self._chat.messages[part.first : part.last])
         return size if part.place else size + len(self._chat.tools)
 
-    def _key(self, part: Section) -> int:
-        template = self._prompts.template
+    def _keys_of(self, cut: Sequence[Section]) -> list[int]:
+        """A key for each section, of all that its text depends on."""
+        template, messages = self._prompts.template, self._chat.messages
         dated = date.today() if template is not None and template.dated else None  # as templates do
-        # Python's own hash is good enough for what lives as long as this process.
-        key = hash((self._style, self._known, part.place, part.after, part.open, dated)) & _64_BITS
-        if not part.place:
-            key = xxh3_64_intdigest(self._chat.tools, seed=key)
-        for told in self._chat.messages[part.first : part.last]:
-            key = xxh3_64_intdigest(told.raw, seed=key)
-        return key or 1
+        base = hash((self._style, self._known, dated))
+        keys = []
+        for part in cut:
+            key = (base ^ part.mark) & _64_BITS
+            if part.place is None:
+                key = xxh3_64_intdigest(self._chat.tools, seed=key)
+            for at in range(part.first, part.last):
+                key = xxh3_64_intdigest(messages[at].raw, seed=key)
+            keys.append(key or 1)
+        return keys
 
     def run(self) -> list[Piece]:
         missing = [at for at, packed in enumerate(self._found) if packed is None]

@@ -11,17 +11,19 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from infera_cli.tokens.template import ChatTemplate, Message, Unrenderable
 
 _STAND_IN, _LATER = "zqxjstandin", "zqxjlater"
 _PROOFS = 60
+_64_BITS = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a message stands: roles around it (None: the end, a generation prompt follows), and whether no
     user message comes later."""
 
@@ -31,20 +33,27 @@ class Place:
     open: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Messages `first` to `last` (exclusive) that are rendered together. `place` is None for the head."""
+class Section(msgspec.Struct, frozen=True, gc=False):
+    """Messages `first` to `last` (exclusive) that are rendered together. `place` is None for the head; `mark` stands
+    for all that but the messages themselves."""
 
     first: int
     last: int
     place: Place | None
     after: str | None
     open: bool
+    mark: int
 
 
-def sections(roles: Sequence[str]) -> list[Section] | None:
+def sections(roles: Sequence[str]) -> Sequence[Section] | None:
     """A conversation in sections: the head up to the first user message, then runs of tool answers and single
     messages. None where roles follow each other in no usual way, or there is only a head."""
+    return _sections(tuple(roles))
+
+
+@lru_cache(maxsize=512)
+def _sections(roles: tuple[str, ...]) -> Sequence[Section] | None:
+    """Conversations have few shapes, and many have the same."""
     users = [at for at, role in enumerate(roles) if role == "user"]
     if not users:
         return None
@@ -61,8 +70,11 @@ def sections(roles: Sequence[str]) -> list[Section] | None:
         last = starts[place + 1] if place + 1 < len(starts) else len(roles)
         after = roles[last] if last < len(roles) else None
         is_open = users[-1] < last
-        where = Place(roles[first - 1], roles[first], after, is_open) if first else None
-        found.append(Section(first, last, where, after, is_open))
+        around = (roles[first - 1], roles[first]) if first else None
+        # Python's own hash is good enough for what lives as long as this process.
+        mark = hash((around, after, is_open)) & _64_BITS
+        where = Place(*around, after, is_open) if around is not None else None
+        found.append(Section(first, last, where, after, is_open, mark))
     return found
 
 
