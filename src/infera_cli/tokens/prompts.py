@@ -26,6 +26,7 @@ from infera_cli.tokens.vocabulary import pack
 
 SECTION_BYTES = 128 << 20
 _64_BITS = (1 << 64) - 1
+_NOTHING = b"{}"
 _CUTTERS = 16
 """Sets of template variables for which it is proven that messages may be rendered one by one."""
 
@@ -81,12 +82,12 @@ class Prompts:
         self._sections: Memo[int, bytes] = Memo(section_bytes)
         self._cutters: dict[bytes, Cutter | None] = {}
         if template is not None and words.exact:
-            self._cutters[b"{}"] = Cutter(template, words.border)
+            self._cutters[_NOTHING] = Cutter(template, words.border)
 
     @property
     def cuts(self) -> bool:
         """Whether earlier messages of a conversation need not be rendered again."""
-        cutter = self._cutters.get(b"{}")
+        cutter = self._cutters.get(_NOTHING)
         return cutter is not None and cutter.exact
 
     # ── completions ──────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +107,7 @@ class Prompts:
         if self.template is None:
             raise Unrenderable("no_template", "the tokenizer has no chat template")
         variables = variables_of(chat.rest)
-        known = json.dumps(variables, sort_keys=True, default=str).encode()
+        known = json.dumps(variables, sort_keys=True, default=str).encode() if variables else _NOTHING
         cut = sections([told.role for told in chat.messages]) if self._may_cut(known) else None
         return _Conversation(self, style, chat, variables, known, cut or _whole(chat))
 

@@ -134,7 +134,7 @@ class KvAware:
         found: list[Weighed] = []
         least = inf
         for at, target in members:
-            load, recent = float(len(target.active)), target.recent * scale
+            load, recent = float(target.active.count), target.recent * scale
             if recent >= FORGOTTEN:
                 load += recent
             held = held_by(target.slot.number, 0)

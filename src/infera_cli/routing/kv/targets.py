@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from infera_cli.routing.kv.active import ActiveBlocks
 from infera_cli.routing.prefix import PrefixIndex, Slot, unit_of
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Pool, Worker
@@ -34,8 +35,7 @@ class Target:
         self.slot = slot
         self.style = style
         self.key = slot.name
-        self.active: dict[int, int] = {}
-        """Block hash → requests in flight that have it; its length is the target's active blocks."""
+        self.active = ActiveBlocks()
         self.recent = 0.0
         """Missed blocks of past picks, over the book's scale."""
         self.images: OrderedDict[int, None] = OrderedDict()
@@ -145,16 +145,14 @@ class KvBook:
 
     def load(self, target: Target) -> float:
         """load(t) of infera-wire §4.4."""
-        return len(target.active) + self.recent(target)
+        return target.active.count + self.recent(target)
 
     def begin(self, choice: Choice, now: float) -> Held:
         """The prompt goes there now: count its blocks, promise them, remember its images."""
         target, chain = choice.target, choice.chain
         self.spin += 1
         self._charge(target, len(chain) - choice.hits if chain else 1.0)
-        active = target.active
-        for hash_ in chain:
-            active[hash_] = active.get(hash_, 0) + 1
+        target.active.add(chain)
         for image in choice.prompt.images or ():
             target.images[image] = None
             target.images.move_to_end(image)
@@ -167,13 +165,7 @@ class KvBook:
 
     def end(self, choice: Choice, until: float, now: float) -> None:
         """The attempt is over; what was promised and is not announced soon is void."""
-        active = choice.target.active
-        for hash_ in choice.chain:
-            count = active[hash_]
-            if count == 1:
-                del active[hash_]
-            else:
-                active[hash_] = count - 1
+        choice.target.active.remove(choice.chain)
         if choice.hits < len(choice.chain):
             self._lapsing.append((now + GRACE_SECONDS, until, choice.target.slot, choice.chain, choice.hits))
         self.tick(now)
