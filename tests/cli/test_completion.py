@@ -96,6 +96,16 @@ def test_bash_completes_names_of_workers(stub: Stub, tmp_path: Path) -> None:
     assert bash("infera workers drain 10.0.0.2:8", **environ) == ["8001"]
 
 
+def test_bash_completes_names_of_slots(tmp_path: Path) -> None:
+    """Those that the file on the line declares; none, and no word, where it cannot be read."""
+    file = tmp_path / "fleet.json"
+    file.write_text('{"hosts": [{"name": "gpu", "devices": "0-1", "model": "m"}]}')
+    assert bash(f"infera fleet logs {file} g") == ["gpu-d0", "gpu-d1"]
+    assert bash(f"infera fleet restart {file} gpu-d0 ") == ["gpu-d0", "gpu-d1"]
+    file.write_text("{")
+    assert bash(f"infera fleet logs {file} g") == []
+
+
 def test_completion_of_names_is_silent_without_a_server(tmp_path: Path) -> None:
     """No name, no error, no traceback."""
     for server in ("http://127.0.0.1:1", "nonsense"):

@@ -100,6 +100,7 @@ def test_partial_success_is_3_and_keeps_what_works(fleet: Fleet) -> None:
     assert "CUDA out of memory" in ran.stderr
     assert "y-d0: it ended with status 1: a device has not enough memory" in ran.stderr
     assert fleet.states() == {"x-d0": "ready", "y-d0": "free"}
+    assert "it ended with status 1: a device has not enough memory" in fleet("status").stdout, "status knows it later"
 
 
 def test_nothing_launched_is_1_and_names_the_reason(fleet: Fleet) -> None:
@@ -221,6 +222,20 @@ def test_an_unreachable_machine_is_unknown_and_not_dead(fleet: Fleet) -> None:
         os.kill(pid, signal.SIGKILL)
     assert fleet.states() == {"x-d0": "unknown"}
     assert "cannot reach" in fleet("up", code=6).stderr
+    assert "cannot reach" in fleet("down", "-y", code=1).stderr, "whether it stopped is not known"
+
+
+def test_what_a_file_declares_no_more_is_an_orphan_that_down_ends(fleet: Fleet) -> None:
+    """Orphans on record are listed, named to whoever is asked, and stopped with the rest."""
+    entry = host(fleet.folder)
+    fleet.write(entry)
+    fleet("up")
+    fleet.write({**entry, "devices": [0]})
+    assert fleet.states() == {"x-d0": "ready", "x-d1": "orphan*"}
+    assert "x-d0, x-d1 serve now" in fleet("down", code=2).stderr
+    assert fleet("down", "x-d1", "-y").stdout == "1 stopped\n"
+    assert fleet.states() == {"x-d0": "ready"}
+    assert not any(alive(identity) for slot, identity in launched(fleet.folder).items() if slot == "x-d1")
 
 
 def test_a_refused_machine_is_7(fleet: Fleet) -> None:
@@ -270,7 +285,17 @@ async def test_a_running_server_is_asked_instead(fleet: Fleet) -> None:
         assert await ask("down", "-y") == "1 stopped\n"
         assert server.running
         fleet.env["INFERA_ADMIN_TOKEN"] = "wrong"
-        await asyncio.to_thread(fleet, "up", *state, code=1)
+        await asyncio.to_thread(fleet, "up", *state, code=7)
+
+
+async def test_a_launch_that_fails_at_a_server_shows_its_log_here(fleet: Fleet) -> None:
+    """The log's end is told without asking, whoever launched."""
+    state = ("--state-file", str(fleet.folder / "state.json"))
+    entry = host(fleet.folder, devices=[0], serve_args=["--die-after", "1", "--ready-after", "60"])
+    async with FleetProcess(fleet.folder, [entry], "--initial-replicas", "0", *state) as server:
+        fleet.file = server.file
+        ran = await asyncio.to_thread(fleet, "up", *state, code=1)
+        assert "CUDA out of memory" in ran.stderr
 
 
 async def test_down_drains_at_the_router_that_is_named(fleet: Fleet) -> None:
@@ -293,13 +318,13 @@ async def test_down_drains_at_the_router_that_is_named(fleet: Fleet) -> None:
 
 
 def test_a_router_that_does_not_answer_stops_nothing(fleet: Fleet) -> None:
-    """Named and not there: exit 1, and the replicas serve on."""
+    """Named and not there: exit 6, and the replicas serve on."""
     fleet.write(host(fleet.folder, devices=[0]))
     fleet("up")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        assert "nothing was stopped" in fleet("down", "-y", "--server", url, code=1).stderr
+        assert "nothing was stopped" in fleet("down", "-y", "--server", url, code=6).stderr
     assert fleet.states() == {"x-d0": "ready"}
 
 

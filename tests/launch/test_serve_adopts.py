@@ -204,6 +204,17 @@ async def test_b8_a_damaged_state_file_is_a_warning(folder: Path, content: str) 
         assert (await server.replicas())["capacity"]["owned"] == 0
 
 
+async def test_without_the_state_file_what_still_runs_is_named_and_left_alone(folder: Path) -> None:
+    """A lost state file costs no orphan without a name: the next launch on the slot says which process it is."""
+    entry = host(folder, devices=[0])
+    async with FleetServer(folder, [entry], "--state-file", str(folder / "a.json"), "--on-exit", "keep") as server:
+        await server.until("x-d0", "ready")
+        (identity,) = launched(folder).values()
+    async with FleetServer(folder, [entry], "--state-file", str(folder / "b.json")) as server:
+        await server.said(f"something already answers.* process {identity.pid}, launched there by an owner with another")
+    assert alive(identity)
+
+
 async def test_two_owners_are_kept_apart_and_the_message_names_the_first(folder: Path) -> None:
     """A second router on one state file is refused, with pid and address of the first; nothing is adopted."""
     entry = host(folder)

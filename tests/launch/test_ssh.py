@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -214,6 +215,41 @@ async def test_r139_alias_user_port_key_jump_and_include_of_the_ssh_config_are_h
         async with machine() as gpu1:
             assert (await gpu1.run("echo in\n", within=10)).text == "in\n"
         assert logins(gate) == logins(gpu) == 1
+
+
+async def test_r139_a_jump_host_behind_a_jump_host_is_reached_through_it(home: Home, tmp_path: Path) -> None:
+    """Each jump host is reached the way its own entry says."""
+    with contextlib.ExitStack() as running:
+        outer, inner, gpu = (
+            running.enter_context(Sshd(tmp_path / name, authorized=[home.key], host=f"127.0.0.{number}"))
+            for number, name in enumerate(("outer", "inner", "gpu"), 2)
+        )
+        home.alias("outer", outer)
+        home.alias("inner", inner, "ProxyJump outer")
+        home.alias("gpu1", gpu, "ProxyJump inner")
+        for server in (outer, inner, gpu):
+            home.trust(server)
+        async with machine() as gpu1:
+            assert (await gpu1.run("echo in\n", within=10)).text == "in\n"
+        assert logins(outer) == logins(inner) == logins(gpu) == 1
+
+
+@pytest.mark.parametrize(("config", "route"), [
+    ("Host *\n ProxyJump gate\n", ["gate", "gpu1"]),
+    ("Host gpu1\n ProxyJump a,b\nHost a b\n ProxyJump gate\n", ["gate", "a", "b", "gpu1"]),
+    ("Host gpu1\n ProxyJump me@gate:2222\nHost gate\n ProxyJump none\n", ["gate", "gpu1"]),
+])
+def test_r139_the_way_to_a_machine_is_that_of_ssh(home: Home, config: str, route: list[str]) -> None:
+    """The first jump host's own entry counts, and none is reached through itself."""
+    home.config.write_text(config)
+    assert [hop.alias for hop in SshConfig.of_user().route("gpu1")] == route
+
+
+def test_r139_jump_hosts_in_a_circle_are_refused(home: Home) -> None:
+    """An error that says so, not a hang."""
+    home.config.write_text("Host a\n ProxyJump b\nHost b\n ProxyJump a\n")
+    with pytest.raises(ConfigError, match="more than 16 jump hosts"):
+        SshConfig.of_user().route("a")
 
 
 def test_an_include_inside_a_block_leaves_the_block_open(home: Home) -> None:

@@ -22,12 +22,12 @@ RECORD = Record(slot="x-d0", host="x", devices=(0, 1), address="127.0.0.1", port
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Every field comes back; so do the names of failed launches."""
+    """Every field comes back; so does why launches failed."""
     file = StateFile(tmp_path / "deep" / "state.json")
     other = replace(RECORD, slot="x-d1", identity=None, digest=None, ready=False, tree=())
-    file.write([RECORD, other], ["x-d2"])
+    file.write([RECORD, other], {"x-d2": "it ended"})
     assert file.read() == [RECORD, other]
-    assert file.failed() == {"x-d2"}
+    assert file.failed() == {"x-d2": "it ended"}
     assert (tmp_path / "deep" / "state.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -37,7 +37,7 @@ def test_without_a_path_nothing_is_kept() -> None:
     file.lock("http://a")
     file.write([RECORD])
     file.unlock()
-    assert (file.read(), file.failed()) == ([], set())
+    assert (file.read(), file.failed()) == ([], {})
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_warns(

@@ -71,6 +71,14 @@ def plan_slot(slot: Slot, *, here: str | None = None) -> Launch:
     )
 
 
+def undeclared(slot: str, host: str, place: str, address: str, port: int, devices: tuple[int, ...]) -> Launch:
+    """For something that runs and that no slot declares any more: enough to look at it and to end it, no more."""
+    return Launch(
+        slot=slot, host=host, place=place, address=address, port=port, devices=devices, engine=ENGINES["custom"],
+        model="", command=(), env={}, workdir=None, log="", record="", stop_command=(), digest="",
+    )  # fmt: skip
+
+
 def digest(command: Iterable[str], model: str, env: Mapping[str, str]) -> str:
     """Sixteen hex digits that change when command, model or environment do."""
     told = json.dumps([list(command), model, sorted(env.items())], ensure_ascii=True, separators=(",", ":"))

@@ -13,7 +13,7 @@ from typing import Protocol
 from infera_cli.errors import FleetError, HostUnreachable, LaunchFailed
 from infera_cli.launch import script
 from infera_cli.launch.machine import Machine
-from infera_cli.launch.plan import Launch, fallback_stop, shown
+from infera_cli.launch.plan import Launch, fallback_stop, shown, undeclared
 from infera_cli.launch.replacement import Rules
 from infera_cli.launch.script import Found, Identity, Wanted
 from infera_cli.launch.state import Record
@@ -23,6 +23,7 @@ log = logging.getLogger("infera.launch")
 _LOOK = 15.0   # seconds for a look or a signal
 _POLL = 0.5    # between two looks at what should be gone
 _EXIT_NOTHING_MATCHED = 1  # of pkill
+_NO_PROGRAM = 127
 
 
 class Net(Protocol):
@@ -62,6 +63,7 @@ class Processes:
         if await self._net.accepts(launch.address, launch.port):
             raise LaunchFailed(
                 f"{launch.slot} cannot be launched: something already answers at {launch.address}:{launch.port}"
+                + await self._left_there(launch)
             )
         log.info("%s: launching on %s, log %s: %s", launch.slot, launch.place, launch.log, shown(launch))
         text = script.start(
@@ -70,17 +72,17 @@ class Processes:
         within = min(self._rules.command, self._rules.launch_timeout)
         output = await self._machine(launch).run(text, within=within)
         identity, code = script.started(output.text)
+        if output.status == _NO_PROGRAM or code:
+            raise LaunchFailed(self._failed(launch, code or output.status, output.ending))
         if output.status != 0 or identity is None:
-            raise LaunchFailed(self._failed(launch, output.status, output.ending))
-        if code:
-            raise LaunchFailed(self._failed(launch, code, output.ending))
+            hint = launch.engine.explain(output.ending)
+            raise LaunchFailed(f"{launch.slot} cannot be launched on {launch.place}: {output.ending}"
+                               + (f" ({hint})" if hint else ""))
         return identity
 
     async def look(self, launch: Launch, record: Record) -> Found:
         """What runs of it. Raises HostUnreachable, HostRefused."""
-        wanted = Wanted(launch.record, record.identity, record.nonce)
-        output = await self._machine(launch).run(script.look([wanted]), within=_LOOK)
-        return script.found(output.text, [wanted], [record.tree])[0]
+        return await self._look(launch, Wanted(launch.record, record.identity, record.nonce), record.tree)
 
     async def look_for(self, record: Record, launch: Launch | None) -> Found | None:
         """What runs of a record whose slot may be gone; None where its machine is not known or cannot be asked."""
@@ -146,9 +148,29 @@ class Processes:
             return f"process {left.pids} on {launch.place} does not end"
         return f"nothing of it runs any more, but something still answers at {record.address}:{record.port}"
 
+    async def end_orphan(self, record: Record) -> str | None:
+        """The same for a record that no slot declares any more; only a process that is known can be ended."""
+        if record.host not in self._machines:
+            return f"its machine {record.host!r} is not in the file any more"
+        if record.identity is None:
+            return "no process of it is on record"
+        return await self.end(undeclared(record.slot, record.host, record.place, record.address, record.port,
+                                         record.devices), record)
+
     # ── within ───────────────────────────────────────────────────────────────────────────────────────
     def _machine(self, launch: Launch) -> Machine:
         return self._machines[launch.host]
+
+    async def _look(self, launch: Launch, wanted: Wanted, known: tuple[str, ...] = ()) -> Found:
+        output = await self._machine(launch).run(script.look([wanted]), within=_LOOK)
+        return script.found(output.text, [wanted], [known])[0]
+
+    async def _left_there(self, launch: Launch) -> str:
+        """In words, which process of an earlier launch still runs on a slot that is on no record of ours."""
+        recorded = (await self._look(launch, Wanted(launch.record))).recorded
+        if recorded is None or not (await self._look(launch, Wanted(launch.record, recorded))).verified:
+            return ""
+        return f"; process {recorded.pid}, launched there by an owner with another state file, still runs"
 
     async def _signal(self, launch: Launch, name: str, found: Found, identity: Identity | None) -> None:
         await self._machine(launch).run(script.signal(name, found, identity), within=_LOOK)

@@ -17,7 +17,9 @@ from infera_cli.launch.shell import LOOK, SIGNAL, START, TAIL
 
 NONCE = "INFERA_LAUNCH_ID"
 ROTATE_ABOVE = 16 << 20
-"""A log longer than this (bytes) is moved aside when its slot is launched; three old ones are kept."""
+"""A log longer than this (bytes) is set aside, at a launch and while the engine runs; three old ones are kept."""
+ROTATE_EVERY = 15
+"""Seconds between two looks at the length of a log while its engine runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def start(
 ) -> str:
     """Starts `command` detached: own session, all descriptors redirected, its record beside the log."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
-    words = [log, record, workdir or "", nonce, str(ROTATE_ABOVE), *command]
+    words = [log, record, workdir or "", nonce, str(ROTATE_ABOVE), str(ROTATE_EVERY), *command]
     return f"environment() {{\nexport {NONCE}={shlex.quote(nonce)}\n{exports}}}\n{START}\n{_call('launch', words)}"
 
 

@@ -22,6 +22,7 @@ MOVES: dict[tuple[Phase, Move], Phase] = {
     ("free", "take"): "starting",
     ("free", "adopt_loading"): "loading",
     ("free", "adopt_serving"): "serving",
+    ("free", "stop"): "stopping",
     ("starting", "started"): "loading",
     ("starting", "failed"): "free",
     ("loading", "ready"): "serving",
@@ -66,6 +67,11 @@ class Seat:
     def free(self) -> bool:
         """Nothing of ours is on it."""
         return self.phase == "free"
+
+    @property
+    def ours(self) -> bool:
+        """Something of ours is on it, or may be."""
+        return not self.free or self.suspect
 
     @property
     def failed(self) -> bool:

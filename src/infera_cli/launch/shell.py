@@ -13,11 +13,32 @@ started() {
 """
 """Start time (ticks) and state of a pid: the fields after the name, which may hold anything."""
 
-# The first process of a launch. Only builtins: the PATH is the user's by now. It notes who it is before the engine
-# runs and how the engine ended afterwards, and outlives the TERM that is meant for the engine, to tell its status.
+# The first process of a launch. Only builtins and what `command -p` finds: the PATH is the user's by now. It notes who
+# it is before the engine runs and how the engine ended afterwards, and outlives the TERM that is meant for the engine,
+# to tell its status. Beside it a log that grows too long is copied and emptied: the engine holds it open to append.
 _RUNNER = r"""
-run=$1 offset=$2
-shift 2
+run=$1 offset=$2 log=$3 limit=$4 every=$5
+shift 5
+rotate() {
+    size=$(command -p wc -c <"$log") && [ "$size" -gt "$limit" ] || return 0
+    for number in 2 1; do
+        [ ! -f "$log.$number" ] || command -p mv -f -- "$log.$number" "$log.$((number + 1))"
+    done
+    command -p cp -f -- "$log" "$log.1" || { command -p rm -f -- "$log.1"; return 0; }
+    : >"$log"
+    echo "$INFERA_LAUNCH_ID $$ $start $boot 0" >"$run"
+}
+keep_short() {
+    nap=
+    trap 'kill "$nap" 2>/dev/null; exit 0' TERM INT
+    while :; do
+        command -p sleep "$every" &
+        nap=$!
+        wait "$nap" || exit 0
+        [ -d "/proc/$$" ] || exit 0
+        rotate
+    done
+}
 trap : TERM INT QUIT
 trap "" HUP
 IFS= read -r line </proc/$$/stat
@@ -31,9 +52,11 @@ old=$(umask)
 umask 077
 echo "$INFERA_LAUNCH_ID $$ $start $boot $offset" >"$run" || exit 74
 umask "$old"
+keep_short >/dev/null 2>&1 &
 "$@"
 code=$?
 echo "$INFERA_LAUNCH_ID $code" >"$run.exit"
+kill $! 2>/dev/null
 exit $code
 """
 
@@ -58,8 +81,8 @@ rotate() {
 }
 
 launch() {
-    log=$1 run=$2 workdir=$3 nonce=$4 limit=$5
-    shift 5
+    log=$1 run=$2 workdir=$3 nonce=$4 limit=$5 every=$6
+    shift 6
     case $log in /*) ;; *) log=$PWD/$log run=$PWD/$run ;; esac
     mkdir -p -- "${log%/*}" || fail 73 "cannot make the log folder ${log%/*}"
     : >>"$log" || fail 73 "cannot write the log $log"
@@ -70,13 +93,13 @@ launch() {
             fail 75 "busy: process $pid still runs on this slot"
     fi
     rm -f -- "$run" "$run.exit" || fail 73 "cannot replace the record $run"
-    (umask 077; echo "- - - - -" >"$run") || fail 73 "cannot write the record $run"
+    (umask 077; echo "- - - - -" >"$run") || fail 73 "cannot write the record $run; is the disk full?"
     [ -z "$workdir" ] || cd -- "$workdir" || fail 72 "cannot enter the working directory $workdir"
     setsid=$(command -v setsid) || fail 71 "setsid (of util-linux) is missing on this machine"
     ( environment; command -v -- "$1" >/dev/null 2>&1 ) || fail 127 "$1: not found, or not executable"
     offset=$(wc -c <"$log")
     offset=$((offset))
-    ( environment; exec "$setsid" /bin/sh -c "$RUNNER" infera-launch "$run" "$offset" "$@" ) \
+    ( environment; exec "$setsid" /bin/sh -c "$RUNNER" infera-launch "$run" "$offset" "$log" "$limit" "$every" "$@" ) \
         </dev/null >>"$log" 2>&1 &
     child=$!
     tries=0

@@ -22,7 +22,7 @@ import paramiko
 
 from infera_cli.errors import HostRefused, HostUnreachable
 from infera_cli.launch.machine import NOT_SENT, Capture, Output
-from infera_cli.launch.ssh_config import Destination, SshConfig, jump_destination
+from infera_cli.launch.ssh_config import Destination, SshConfig
 from infera_cli.launch.threads import on_thread
 
 log = logging.getLogger("infera.launch")
@@ -125,7 +125,7 @@ class SshMachine:
     def _connect(self, deadline: float) -> list[paramiko.SSHClient]:
         chain: list[paramiko.SSHClient] = []
         try:
-            for hop in self._route():
+            for hop in self._config.route(self.destination, identity_file=self._identity_file):
                 chain.append(_client(hop, hop.host_keys or self._host_keys))
                 _join(chain, hop, deadline)
         except BaseException:
@@ -133,19 +133,6 @@ class SshMachine:
                 client.close()
             raise
         return chain
-
-    def _route(self) -> list[Destination]:
-        """The jump hosts, then the destination itself."""
-        last = self._config.resolve(self.destination, identity_file=self._identity_file)
-        hops = [self._hop(jump) for jump in last.jumps]
-        return [*hops, last]
-
-    def _hop(self, jump: str) -> Destination:
-        name, port = jump_destination(jump)
-        found = self._config.resolve(name)
-        if port is None:
-            return found
-        return Destination(**{**{field: getattr(found, field) for field in found.__slots__}, "port": port})
 
 
 # ── one hop ──────────────────────────────────────────────────────────────────────────────────────────

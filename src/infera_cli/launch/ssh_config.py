@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,28 @@ class SshConfig:
             host_keys=found.get("stricthostkeychecking"),
             known_hosts=tuple(str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()),
         )  # fmt: skip
+
+
+    def route(self, destination: str, *, identity_file: str | None = None) -> list[Destination]:
+        """The hops to a destination, itself last. Raises ConfigError, also for jump hosts that go in a circle.
+
+        As with ssh, the first jump host is reached the way its own entry says; a later one through the one before it.
+        A jump host that a `Host *` sends through itself is reached directly.
+        """
+        hops = [self.resolve(destination, identity_file=identity_file)]
+        while hops[0].jumps:
+            if len(hops) > _DEPTH:
+                raise ConfigError(f"the ssh config leads to {destination!r} through more than {_DEPTH} jump hosts")
+            before = [*map(self._jump, hops[0].jumps)]
+            if (before[-1].hostname, before[-1].port) == (hops[0].hostname, hops[0].port):
+                break
+            hops = [*before, *hops]
+        return hops
+
+    def _jump(self, jump: str) -> Destination:
+        name, port = jump_destination(jump)
+        found = self.resolve(name)
+        return found if port is None else replace(found, port=port)
 
 
 def jump_destination(jump: str) -> tuple[str, int | None]:

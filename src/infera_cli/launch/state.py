@@ -12,7 +12,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,13 @@ class StateFile:
                 f"the state file {self.path} belongs to {holder(self.path) or 'somebody'}; "
                 "stop that one first, or use another --state-file"
             ) from None
+        try:
+            os.ftruncate(lock, 0)
+            os.write(lock, json.dumps({"pid": os.getpid(), "address": address}).encode())
+        except OSError as error:
+            os.close(lock)
+            raise ConfigError(f"the state file {self.path} cannot be used: {error.strerror}") from None
         self._lock = lock
-        os.ftruncate(lock, 0)
-        os.write(lock, json.dumps({"pid": os.getpid(), "address": address}).encode())
 
     def unlock(self) -> None:
         """Give it up."""
@@ -106,13 +110,13 @@ class StateFile:
             return []
         return list(self._usable(entries))
 
-    def failed(self) -> set[str]:
-        """Slots whose last launch failed."""
-        document = self._document()
-        names = document.get("failed") if isinstance(document, dict) else None
-        return {name for name in _list(names) if isinstance(name, str)}
+    def failed(self) -> dict[str, str]:
+        """Slots whose last launch failed, and why; nothing is said twice about a file that cannot be used."""
+        document = self._document(tell=False)
+        told = document.get("failed") if isinstance(document, dict) else None
+        return {name: str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
-    def _document(self) -> Any:
+    def _document(self, *, tell: bool = True) -> Any:
         if self.path is None:
             return None
         try:
@@ -120,14 +124,15 @@ class StateFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            log.warning("the state file %s cannot be used, going on without: %s", self.path, error)
+            if tell:
+                log.warning("the state file %s cannot be used, going on without: %s", self.path, error)
             return None
 
-    def write(self, records: Iterable[Record], failed: Iterable[str] = ()) -> None:
+    def write(self, records: Iterable[Record], failed: Mapping[str, str] | None = None) -> None:
         """Replace the content; a failure is a warning, since the replicas run all the same."""
         if self.path is None:
             return
-        document = {"replicas": [_entry(record) for record in records], "failed": list(failed)}
+        document = {"replicas": [_entry(record) for record in records], "failed": dict(failed or {})}
         part = self.path.with_name(self.path.name + ".part")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

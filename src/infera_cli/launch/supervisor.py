@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Supervisor:
         self._state = state
         self._time = time
         self._changed = changed
-        self._orphans: list[Record] = []
+        self._orphans: dict[str, Record] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._stops: dict[str, asyncio.Task[str | None]] = {}
         self._starts: dict[str, asyncio.Task[None]] = {}
@@ -193,11 +193,12 @@ class Supervisor:
     async def stop(self, name: str, *, drain: bool = True) -> str | None:
         """Drain and stop a replica, and free its slot; what is left of it in words, None when nothing is.
 
-        A second call joins the first. Raises NotFound where no replica of ours has that name.
+        A second call joins the first. What is suspect, or an orphan on record, is ended too. Raises NotFound where
+        no replica of ours has that name.
         """
         seat = self.pool.seat(name)
-        if seat is None or seat.free:
-            raise NotFound(f"There is no launched replica {name!r}.")
+        if seat is None or not seat.ours:
+            return await self._stop_orphan(name)
         starting = self._starts.get(name)
         if starting is not None:
             await asyncio.gather(starting, return_exceptions=True)
@@ -211,7 +212,22 @@ class Supervisor:
     def is_ours(self, name: str) -> bool:
         """Whether a replica of that name was launched here and is not gone."""
         seat = self.pool.seat(name)
-        return seat is not None and not seat.free
+        return name in self._orphans or (seat is not None and seat.ours)
+
+    @property
+    def orphans(self) -> Sequence[Record]:
+        """What is on record, may run, and belongs to no slot."""
+        return list(self._orphans.values())
+
+    async def _stop_orphan(self, name: str) -> str | None:
+        record = self._orphans.get(name)
+        if record is None:
+            raise NotFound(f"There is no launched replica {name!r}.")
+        left = await self.processes.end_orphan(record)
+        if left is None:
+            self._orphans.pop(name, None)
+            self._save()
+        return left
 
     async def _stopped(self, seat: Seat, *, drain: bool) -> str | None:
         task = self._stops.get(seat.name)
@@ -324,10 +340,7 @@ class Supervisor:
     async def adopt(self) -> list[Seat]:
         """Take over what an earlier owner launched; every record ends as adopted, named in a warning, or dropped."""
         takeover = Takeover(self.pool, self.processes, self._table.enter)
-        for name in self._state.failed():
-            if (seat := self.pool.seat(name)) is not None:
-                seat.error = "its last launch failed"
-        adopted = await takeover.run(self._state.read())
+        adopted = await takeover.run(self._state.read(), self._state.failed())
         self._orphans = takeover.orphans
         for seat in adopted:
             if seat.phase == "loading" and seat.record is not None:
@@ -336,15 +349,6 @@ class Supervisor:
             self._changed(seat, "adopted")
         self._save()
         return adopted
-
-    async def end_suspects(self) -> list[str]:
-        """End what earlier owners left on free slots; in words what could not be ended."""
-        suspects = [(seat, seat.record) for seat in self.pool.seats if seat.free and seat.suspect and seat.record]
-        lefts = await asyncio.gather(*(self.processes.end(seat.launch, record) for seat, record in suspects))
-        for (seat, _), left in zip(suspects, lefts, strict=True):
-            self._forget(seat, left)
-        self._save()
-        return [f"{seat.name}: {left}" for (seat, _), left in zip(suspects, lefts, strict=True) if left is not None]
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────
     async def close(self, *, keep: bool) -> list[str]:
@@ -372,7 +376,8 @@ class Supervisor:
     def _save(self) -> None:
         """Replicas, suspects and orphans, and which launches failed."""
         records = [seat.record for seat in self.pool.seats if seat.record is not None]
-        self._state.write([*records, *self._orphans], [seat.name for seat in self.pool.seats if seat.failed])
+        failed = {seat.name: seat.error or "" for seat in self.pool.seats if seat.failed}
+        self._state.write([*records, *self._orphans.values()], failed)
 
 
 def _log_lines(seat: Seat, told: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -25,16 +25,19 @@ class Enter(Protocol):
 
 
 class Takeover:
-    """One reading of the records. Afterwards `orphans` are those that no slot holds."""
+    """One reading of the records. Afterwards `orphans` are those that no slot holds, by slot."""
 
     def __init__(self, pool: Pool, processes: Processes, enter: Enter) -> None:
         self._pool = pool
         self._processes = processes
         self._enter = enter
-        self.orphans: list[Record] = []
+        self.orphans: dict[str, Record] = {}
 
-    async def run(self, records: Sequence[Record]) -> list[Seat]:
-        """Look at all of them at once; the slots that are taken now."""
+    async def run(self, records: Sequence[Record], failed: Mapping[str, str]) -> list[Seat]:
+        """Look at all of them at once; the slots that are taken now. `failed`: see StateFile."""
+        for name, why in failed.items():
+            if (seat := self._pool.seat(name)) is not None:
+                seat.error = why
         outcomes = await asyncio.gather(*map(self._judge, records))
         seats = [self._settle(record, outcome) for record, outcome in zip(records, outcomes, strict=True)]
         return [seat for seat in seats if seat is not None]
@@ -59,7 +62,7 @@ class Takeover:
         if seat is not None and seat.free:
             seat.suspect, seat.record, seat.error = True, record, outcome.why
         else:
-            self.orphans.append(record)
+            self.orphans[record.slot] = record
         return None
 
     def _adopt(self, seat: Seat, record: Record, outcome: Judgement) -> Seat | None:
@@ -67,7 +70,7 @@ class Takeover:
         record = replace(record, identity=outcome.identity or record.identity, ready=record.ready or serving)
         if not self._enter(record, seat.launch, ready=serving):
             log.warning("%s is left alone: its name or address belongs to another worker", named(record))
-            self.orphans.append(record)
+            self.orphans[record.slot] = record
             return None
         seat.record, seat.drifted = record, outcome.drifted
         seat.move("adopt_serving" if serving else "adopt_loading")

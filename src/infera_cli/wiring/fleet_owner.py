@@ -31,7 +31,7 @@ from infera_cli.launch.supervisor import Supervisor
 from infera_cli.launch.takeover import Takeover
 from infera_cli.protocol.replica_file import ReplicaFile, parse
 from infera_cli.telemetry import logs
-from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, slot_row
+from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, orphan_row, slot_row
 
 _CONNECT = 4.0      # seconds for a connection to a replica
 _PROBE = 0.5        # seconds between two looks at a replica's health
@@ -73,9 +73,6 @@ class Owner(Protocol):
 
     async def reread(self, digests: Mapping[str, str]) -> None:
         """Launch by the file as it is now; `digests` are its, by slot. Raises ConfigError."""
-
-    async def stop_unknown(self) -> Sequence[str]:
-        """End what earlier owners left on slots that look free; in words what could not be ended."""
 
 
 def default_state(file: Path, environ: Mapping[str, str]) -> Path:
@@ -122,7 +119,8 @@ async def owned(options: Options) -> AsyncIterator[Owner]:
     path = state_path(options)
     other = holder(path)
     if other is not None and other.address is not None:
-        yield ByServer(other, launches, options)
+        async with _standing(options, file, launches) as (processes, _pool, _net):
+            yield ByServer(other, processes, launches, options)
         return
     async with _standing(options, file, launches) as (processes, pool, net):
         own = Standalone(pool, processes, net, StateFile(path), options)
@@ -140,9 +138,10 @@ async def seen(options: Options) -> AsyncIterator[tuple[Sequence[Row], Processes
     path = state_path(options)
     async with _standing(options, file, launches) as (processes, pool, net):
         takeover = Takeover(pool, processes, lambda _record, _launch, ready: True)
-        await takeover.run(StateFile(path).read())
+        state = StateFile(path)
+        await takeover.run(state.read(), state.failed())
         rows = await asyncio.gather(*(_seen_row(seat, net) for seat in pool.seats))
-        orphans = [_orphan_row(record) for record in takeover.orphans]
+        orphans = map(orphan_row, takeover.orphans.values())
         yield [*rows, *orphans], processes, {launch.slot: launch for launch in launches}
 
 
@@ -178,15 +177,6 @@ async def _seen_row(seat: Any, net: RealNet) -> Row:
     record = seat.record
     ready = not seat.free and record is not None and await net.healthy(record.address, record.port)
     return slot_row(seat, ready=ready)
-
-
-def _orphan_row(record: Record) -> Row:
-    return {
-        "slot": record.slot, "host": record.host, "place": record.place, "state": "orphan", "ready": False,
-        "url": f"http://{record.address}:{record.port}", "devices": list(record.devices), "engine": None, "log": None,
-        "digest": record.digest, "pid": record.identity.pid if record.identity else None, "launched": record.launched,
-        "drifted": True, "error": "its slot is not in the file",
-    }  # fmt: skip
 
 
 # ── by this process ──────────────────────────────────────────────────────────────────────────────────
@@ -251,7 +241,8 @@ class Standalone:
 
     async def rows(self) -> Sequence[Row]:
         """See Owner."""
-        return [slot_row(seat, ready=self._table.is_ready(seat.name)) for seat in self._pool.seats]
+        rows = [slot_row(seat, ready=self._table.is_ready(seat.name)) for seat in self._pool.seats]
+        return [*rows, *map(orphan_row, self._supervisor.orphans)]
 
     async def launch(self, slot: str) -> None:
         """See Owner."""
@@ -268,10 +259,6 @@ class Standalone:
 
     async def reread(self, digests: Mapping[str, str]) -> None:
         """See Owner; the file was read when the command began."""
-
-    async def stop_unknown(self) -> Sequence[str]:
-        """See Owner."""
-        return await self._supervisor.end_suspects()
 
     async def _probe(self) -> None:
         while True:
@@ -290,10 +277,11 @@ class Standalone:
 class ByServer:
     """See Owner: the server that holds the state file does it, and is asked over its API."""
 
-    def __init__(self, other: Holder, launches: Sequence[Launch], options: Options) -> None:
+    def __init__(self, other: Holder, processes: Processes, launches: Sequence[Launch], options: Options) -> None:
         if other.address is None:
             raise StateLocked(f"the state file belongs to {other}, which cannot be asked")
         self._pid = other.pid
+        self._processes = processes
         self._launches = {launch.slot: launch for launch in launches}
         self._brief = Server(other.address, token=options.token)
         self._patient = Server(other.address, token=options.token, timeout=_LONG)
@@ -320,19 +308,20 @@ class ByServer:
         return None
 
     async def tail(self, slot: str) -> str:
-        """See Owner; the server has it in its own log."""
-        return ""
+        """See Owner; read where it is, as the server does."""
+        launch = self._launches.get(slot)
+        return "" if launch is None else await self._processes.tail(launch)
 
     async def reread(self, digests: Mapping[str, str]) -> None:
         """See Owner: the server is told to read its file again."""
         os.kill(self._pid, signal.SIGHUP)  # the lock is of this machine, and held by that very process
         deadline = time.monotonic() + _REREAD
-        while {str(row["slot"]): row.get("digest") for row in await self.rows()} != dict(digests):
+        while _digests(await self.rows()) != digests:
             if time.monotonic() > deadline:
                 raise ConfigError(f"{self.name} serves another replica file, or slots came, went or moved; "
                                   "restart it with --on-exit keep, then roll out")
             await asyncio.sleep(0.1)
 
-    async def stop_unknown(self) -> Sequence[str]:
-        """See Owner; the server names them in its log."""
-        return []
+
+def _digests(rows: Sequence[Row]) -> dict[str, str]:
+    return {str(row["slot"]): str(row.get("digest")) for row in rows if row["state"] != "orphan"}

@@ -52,10 +52,15 @@ def _code(outcome: Outcome) -> int:
     return 1
 
 
+def taken(rows: Sequence[Row]) -> list[str]:
+    """Slots on which something of ours runs, as far as anybody can say."""
+    return [str(row["slot"]) for row in rows if row["state"] not in ("free", "unknown", "orphan")]
+
+
 # ── verbs ────────────────────────────────────────────────────────────────────────────────────────────
 def plan_up(rows: Sequence[Row], count: int | None) -> tuple[list[str], list[str]]:
     """Slots that are kept, and slots to launch so that `count` (None: all) are taken; unknown ones last."""
-    kept = [str(row["slot"]) for row in rows if row["state"] not in ("free", "unknown", "orphan")]
+    kept = taken(rows)
     open_slots = sorted((row for row in rows if row["state"] in ("free", "unknown")), key=lambda r: r["state"])
     missing = len(open_slots) if count is None else max(0, count - len(kept))
     return kept, [str(row["slot"]) for row in open_slots[:missing]]
@@ -151,9 +156,9 @@ async def scale(
 
 def surplus(rows: Sequence[Row], count: int) -> list[str]:
     """The slots to stop so that `count` are left: those that do not serve first, then the last in order."""
-    taken = [row for row in rows if row["state"] not in ("free", "unknown", "orphan")]
-    order = sorted(enumerate(taken), key=lambda item: (item[1]["ready"], -item[0]))
-    return [str(row["slot"]) for _, row in order[: max(0, len(taken) - count)]]
+    ready = {str(row["slot"]): bool(row["ready"]) for row in rows}
+    order = sorted(enumerate(taken(rows)), key=lambda item: (ready[item[1]], -item[0]))
+    return [slot for _, slot in order[: max(0, len(order) - count)]]
 
 
 async def restart(

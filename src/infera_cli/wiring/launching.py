@@ -21,7 +21,7 @@ from infera_cli.launch.state import Record, StateFile
 from infera_cli.launch.supervisor import Supervisor
 from infera_cli.protocol.replica_file import ReplicaFile, ceiling, initial_replicas
 from infera_cli.routing.types import WorkerSpec
-from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, slot_row
+from infera_cli.wiring.machines import RealNet, RealTime, launches_of, machines_of, orphan_row, slot_row
 
 SOURCE = "hosts"
 log = logging.getLogger("infera.launch")
@@ -179,7 +179,8 @@ class Launching:
 
     def slots(self) -> Sequence[Mapping[str, Any]]:
         """See gateway.endpoints.parts.Supervisor."""
-        return [slot_row(seat, ready=self._table.is_ready(seat.name)) for seat in self._pool.seats]
+        rows = [slot_row(seat, ready=self._table.is_ready(seat.name)) for seat in self._pool.seats]
+        return [*rows, *map(orphan_row, self._running.orphans)]
 
     def capacity(self) -> Capacity:
         """Taken, allowed, and free slots in the order they would be taken."""

@@ -15,8 +15,9 @@ from infera_cli.errors import ConfigError
 from infera_cli.fleet.probe import Fetch
 from infera_cli.launch.local import LocalMachine
 from infera_cli.launch.machine import Machine
-from infera_cli.launch.plan import Launch, plan
+from infera_cli.launch.plan import Launch, base_url, plan
 from infera_cli.launch.seat import Seat
+from infera_cli.launch.state import Record
 from infera_cli.protocol.replica_file import ReplicaFile
 from infera_cli.protocol.replica_hosts import HostEntry
 from infera_cli.protocol.slots import pool_of
@@ -141,6 +142,16 @@ def slot_row(seat: Seat, *, ready: bool) -> dict[str, Any]:
         "log": seat.launch.log, "digest": seat.launch.digest, "pid": identity.pid if identity else None,
         "launched": record.launched if record is not None else None,
         "drifted": seat.drifted, "error": seat.error,
+    }  # fmt: skip
+
+
+def orphan_row(record: Record) -> dict[str, Any]:
+    """The same of something on record that no slot declares any more."""
+    return {
+        "slot": record.slot, "host": record.host, "place": record.place, "state": "orphan", "ready": False,
+        "url": base_url(record.address, record.port), "devices": list(record.devices), "engine": None, "log": None,
+        "digest": record.digest, "pid": record.identity.pid if record.identity else None, "launched": record.launched,
+        "drifted": True, "error": "its slot is not in the file, or taken",
     }  # fmt: skip
 
 

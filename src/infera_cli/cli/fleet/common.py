@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -16,17 +16,37 @@ from infera_cli.cli.servers import target
 from infera_cli.config.kinds import Integer, RangeError, ReadError, Seconds
 from infera_cli.config.layers import load
 from infera_cli.config.settings import ClientSettings
-from infera_cli.errors import Conflict, InferaError, NotFound, StateLocked, UsageError
+from infera_cli.errors import (
+    HostRefused,
+    HostUnreachable,
+    InferaError,
+    NotFound,
+    ServerUnreachable,
+    StateLocked,
+    Unauthorized,
+    UsageError,
+)
 
 if TYPE_CHECKING:
-    from infera_cli.wiring.fleet_owner import Options, Owner
-    from infera_cli.wiring.fleet_verbs import Outcome
+    from infera_cli.wiring.fleet_owner import Options, Owner, Row
+    from infera_cli.wiring.fleet_verbs import Drain, Outcome
 
 T = TypeVar("T")
 _OWN = "Fleet"
 
+def slots_of_file(ctx: Any) -> list[str]:
+    """Names for the shell to offer; empty on any trouble, and never a word about it."""
+    from infera_cli.wiring.slot_names import slot_names
+
+    try:
+        return slot_names(str(ctx.params.get("file")))
+    except (InferaError, OSError):
+        return []
+
+
 File = Annotated[str, typer.Argument(metavar="FILE", help="Replica file (JSON) with the machines under \"hosts\".")]
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Slots, or how they begin; all if none.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", autocompletion=slots_of_file, help=(
+    "Slots, or how they begin; all if none."))]
 StateFile = Annotated[str | None, typer.Option("--state-file", metavar="FILE", rich_help_panel=_OWN, help=(
     "Where launched replicas are recorded. [default: under the XDG state folder, named after FILE]"))]
 HostKeys = Annotated[str, typer.Option("--ssh-host-keys", metavar="NAME", rich_help_panel=_OWN, help=(
@@ -61,7 +81,7 @@ def _read(kind: Any, text: str, flag: str) -> Any:
 
 
 def options(
-    file: str, state_file: str | None, host_keys: str, *, typed: dict[str, Any] | None = None,
+    file: str, state_file: str | None, host_keys: str, *, typed: Mapping[str, Any] | None = None,
     timeout: str = "600", force: bool = False,
 ) -> Options:
     """What the wiring is told. Raises UsageError, ConfigError."""
@@ -77,7 +97,7 @@ def options(
     )  # fmt: skip
 
 
-def router(typed: dict[str, Any]) -> Any:
+def router(typed: Mapping[str, Any]) -> Any:
     """The router that was named, as a `Server`; None where only the default would be."""
     from infera_cli.client.http import Server
 
@@ -90,18 +110,42 @@ def tell(slot: str, what: str) -> None:
     console.say(f"  {slot}  {what}")
 
 
+_CODES = ((StateLocked, 8), (Unauthorized, 7), (HostRefused, 7), (ServerUnreachable, 6), (HostUnreachable, 6))
+
+
+class _Ended(InferaError):
+    """A fault with the exit code that it has here (rulings 5; bench-and-cli §C1)."""
+
+    def __init__(self, fault: InferaError) -> None:
+        super().__init__(fault.message)
+        self.exit_code = next((code for kind, code in _CODES if isinstance(fault, kind)), fault.exit_code)
+
+
 def running(work: Callable[[], Awaitable[T]]) -> T:
-    """Run it; a locked state file is exit 8 here (rulings 5)."""
+    """Run it. Raises InferaError with the exit code of this command."""
     try:
         return asyncio.run(_awaited(work))
-    except StateLocked as fault:
-        raise _Locked(fault.message) from None
+    except InferaError as fault:
+        raise _Ended(fault) from None
+    except KeyboardInterrupt:
+        console.say("interrupted; what was launched runs on, `infera fleet status` shows it")
+        raise
 
 
-class _Locked(Conflict):
-    """Another command holds the state file."""
+def acting(
+    asked: Options, typed: Mapping[str, Any], drain_timeout: str,
+    work: Callable[[Owner, Drain | None], Awaitable[list[Outcome]]],
+) -> int:
+    """What every verb does that may stop something: find the owner, and the router that was named; the exit code."""
+    from infera_cli.wiring.fleet_owner import owned
 
-    exit_code = 8
+    patience, server = seconds(drain_timeout, "--drain-timeout"), router(typed)
+
+    async def run() -> list[Outcome]:
+        async with owned(asked) as owner:
+            return await work(owner, await drain_at(server, owner, patience))
+
+    return ended(running(run))
 
 
 async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
@@ -148,7 +192,16 @@ def ended(outcomes: Sequence[Outcome], *, as_json: bool = False) -> int:
     return exit_code(outcomes)
 
 
-async def drain_at(server: Any, owner: Owner, within: float) -> Any:
+def show_plan(rows: Sequence[Row], kept: Sequence[str], launched: Sequence[str], by: str) -> None:
+    """What is about to happen, before it does; one line a slot."""
+    console.say(f"{len(rows)} slots: {len(kept)} running, {len(launched)} to launch, by {by}")
+    for row in rows:
+        if row["slot"] in launched or row["slot"] in kept:
+            action = "launch" if row["slot"] in launched else "keep  "
+            console.say(f"  {row['slot']}  {action}  {row['place']}  {row['url']}")
+
+
+async def drain_at(server: Any, owner: Owner, within: float) -> Drain | None:
     """What drains a slot at the router that was named; None without one. Raises ServerUnreachable."""
     if server is None:
         return None

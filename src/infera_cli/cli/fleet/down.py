@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infera_cli.cli.console import console
 from infera_cli.cli.fleet.common import (
     DrainTimeout,
     File,
@@ -14,21 +13,18 @@ from infera_cli.cli.fleet.common import (
     Names,
     StateFile,
     Yes,
+    acting,
     chosen,
     confirm,
-    drain_at,
-    ended,
     options,
-    router,
-    running,
-    seconds,
     tell,
 )
 from infera_cli.cli.options import settings_of
 from infera_cli.config.settings import ClientSettings
 
 if TYPE_CHECKING:
-    from infera_cli.wiring.fleet_verbs import Outcome
+    from infera_cli.wiring.fleet_owner import Owner
+    from infera_cli.wiring.fleet_verbs import Drain, Outcome
 
 Force = Annotated[bool, typer.Option("--force", rich_help_panel="Fleet", help=(
     "Do not drain, and kill at once what does not end."))]
@@ -41,29 +37,19 @@ def down(
 ) -> int:
     """Stop replicas, and wait until their processes and ports are gone.
 
+    Without names that is everything on record, also what earlier versions of FILE launched and it declares no more.
     With --server (or INFERA_SERVER) that router is told to drain them first; other routers are not told.
     """
-    from infera_cli.wiring import fleet_owner, fleet_verbs
+    from infera_cli.wiring import fleet_verbs
 
     asked = options(file, state_file, ssh_host_keys, typed=typed, force=force)
-    patience, server = seconds(drain_timeout, "--drain-timeout"), router(typed)
 
-    async def work() -> list[Outcome]:
-        async with fleet_owner.owned(asked) as owner:
-            rows = {str(row["slot"]): row for row in await owner.rows()}
-            going = [name for name in chosen(names, list(rows)) if rows[name]["state"] != "free"]
-            serving = [name for name in going if rows[name]["ready"]]
-            if serving:
-                confirm(f"{', '.join(serving)} serve now; stop them?", yes=yes)
-            drain = await drain_at(server, owner, patience)
-            outcomes = await fleet_verbs.down(
-                owner, [name for name in going if rows[name]["state"] != "unknown"], drain=drain, force=force, tell=tell
-            )
-            unknown = [name for name in going if rows[name]["state"] == "unknown"]
-            lefts = await owner.stop_unknown() if unknown else []
-            for left in lefts:
-                console.warn(left)
-            return [*outcomes, *(fleet_verbs.Outcome(name, "failed" if lefts else "stopped",
-                                                     "; ".join(lefts)) for name in unknown)]
+    async def work(owner: Owner, drain: Drain | None) -> list[Outcome]:
+        rows = {str(row["slot"]): row for row in await owner.rows()}
+        going = [name for name in chosen(names, list(rows)) if rows[name]["state"] != "free"]
+        serving = [name for name in going if rows[name]["ready"] or rows[name]["state"] == "orphan"]
+        if serving:
+            confirm(f"{', '.join(serving)} {'serve' if len(serving) > 1 else 'serves'} now; stop?", yes=yes)
+        return await fleet_verbs.down(owner, going, drain=drain, force=force, tell=tell)
 
-    return ended(running(work))
+    return acting(asked, typed, drain_timeout, work)

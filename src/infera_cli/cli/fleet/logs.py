@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from infera_cli.cli.fleet.common import File, HostKeys, StateFile, chosen, count, options, running
+from infera_cli.cli.fleet.common import File, HostKeys, StateFile, chosen, count, options, running, slots_of_file
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Slot, or how it begins.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=slots_of_file, help="Slot, or how it begins.")]
 Follow = Annotated[bool, typer.Option("-f", "--follow", rich_help_panel="Output", help="Go on as it grows.")]
 Lines = Annotated[str, typer.Option("-n", "--lines", metavar="N", rich_help_panel="Output", help=(
     "How many lines of the present launch to begin with."))]

@@ -11,20 +11,17 @@ from infera_cli.cli.fleet.common import (
     HostKeys,
     StateFile,
     Timeout,
+    acting,
     count,
-    drain_at,
-    ended,
     options,
-    router,
-    running,
-    seconds,
     tell,
 )
 from infera_cli.cli.options import settings_of
 from infera_cli.config.settings import ClientSettings
 
 if TYPE_CHECKING:
-    from infera_cli.wiring.fleet_verbs import Outcome
+    from infera_cli.wiring.fleet_owner import Owner
+    from infera_cli.wiring.fleet_verbs import Drain, Outcome
 
 
 @settings_of(ClientSettings, leave_out=("timeout",))
@@ -39,15 +36,12 @@ def rollout(
     from infera_cli.wiring import fleet_owner, fleet_verbs
 
     asked = options(file, state_file, ssh_host_keys, typed=typed, timeout=timeout)
-    at_once, patience = count(max_unavailable, "--max-unavailable", 1), seconds(drain_timeout, "--drain-timeout")
-    server = router(typed)
+    at_once = count(max_unavailable, "--max-unavailable", 1)
     digests = {launch.slot: launch.digest for launch in fleet_owner.load(asked)[1]}
 
-    async def work() -> list[Outcome]:
-        async with fleet_owner.owned(asked) as owner:
-            drain = await drain_at(server, owner, patience)
-            return await fleet_verbs.rollout(
-                owner, digests, at_once=at_once, drain=drain, within=asked.launch_timeout + 60, tell=tell
-            )
+    async def work(owner: Owner, drain: Drain | None) -> list[Outcome]:
+        return await fleet_verbs.rollout(
+            owner, digests, at_once=at_once, drain=drain, within=asked.launch_timeout + 60, tell=tell
+        )
 
-    return ended(running(work))
+    return acting(asked, typed, drain_timeout, work)

@@ -14,21 +14,18 @@ from infera_cli.cli.fleet.common import (
     Timeout,
     Wait,
     Yes,
+    acting,
     confirm,
     count,
-    drain_at,
-    ended,
     options,
-    router,
-    running,
-    seconds,
     tell,
 )
 from infera_cli.cli.options import settings_of
 from infera_cli.config.settings import ClientSettings
 
 if TYPE_CHECKING:
-    from infera_cli.wiring.fleet_verbs import Outcome
+    from infera_cli.wiring.fleet_owner import Owner
+    from infera_cli.wiring.fleet_verbs import Drain, Outcome
 
 Number = Annotated[str, typer.Argument(metavar="N", help="How many replicas there should be.")]
 
@@ -39,19 +36,17 @@ def scale(
     drain_timeout: DrainTimeout = "300", state_file: StateFile = None, ssh_host_keys: HostKeys = "strict",
 ) -> int:
     """Launch or stop until N replicas run. What goes first is what does not serve, then the last slots."""
-    from infera_cli.wiring import fleet_owner, fleet_verbs
+    from infera_cli.wiring import fleet_verbs
 
     asked = options(file, state_file, ssh_host_keys, typed=typed, timeout=timeout)
-    number, server, patience = count(replicas, "N"), router(typed), seconds(drain_timeout, "--drain-timeout")
+    number = count(replicas, "N")
 
-    async def work() -> list[Outcome]:
-        async with fleet_owner.owned(asked) as owner:
-            going = fleet_verbs.surplus(await owner.rows(), number)
-            if going:
-                confirm(f"{', '.join(going)} would be stopped; go on?", yes=yes)
-            drain = await drain_at(server, owner, patience)
-            return await fleet_verbs.scale(
-                owner, number, drain=drain, wait=wait, within=asked.launch_timeout + 60, tell=tell
-            )
+    async def work(owner: Owner, drain: Drain | None) -> list[Outcome]:
+        going = fleet_verbs.surplus(await owner.rows(), number)
+        if going:
+            confirm(f"{', '.join(going)} would be stopped; go on?", yes=yes)
+        return await fleet_verbs.scale(
+            owner, number, drain=drain, wait=wait, within=asked.launch_timeout + 60, tell=tell
+        )
 
-    return ended(running(work))
+    return acting(asked, typed, drain_timeout, work)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from infera_cli.cli.console import console
-from infera_cli.cli.fleet.common import File, HostKeys, StateFile, Timeout, Wait, count, ended, options, running, tell
+from infera_cli.cli.fleet.common import (
+    File,
+    HostKeys,
+    StateFile,
+    Timeout,
+    Wait,
+    count,
+    ended,
+    options,
+    running,
+    show_plan,
+    tell,
+)
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import FORMATS
 from infera_cli.config.settings import ClientSettings
@@ -50,8 +63,12 @@ def up(
         async with fleet_owner.owned(asked) as owner:
             rows = await owner.rows()
             kept, launched = fleet_verbs.plan_up(rows, wanted)
-            console.say(f"{len(rows)} slots: {len(kept)} running, {len(launched)} to launch, by {owner.name}")
-            return await fleet_verbs.up(owner, wanted, wait=wait, within=asked.launch_timeout + 60, tell=tell)
+            show_plan(rows, kept, launched, owner.name)
+            outcomes = await fleet_verbs.up(owner, wanted, wait=wait, within=asked.launch_timeout + 60, tell=tell)
+            if isinstance(owner, fleet_owner.Standalone) and fleet_verbs.exit_code(outcomes) == 0:
+                state = shlex.quote(str(fleet_owner.state_path(asked)))
+                console.say(f"next: infera serve --replicas {shlex.quote(file)} --state-file {state}")
+            return outcomes
 
     return ended(running(work), as_json=output == "json")
 
