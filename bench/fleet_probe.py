@@ -1,22 +1,24 @@
 """What it costs to probe and supervise a fleet: CPU of one core, as a share of the time that passes.
 
-`python -m bench.fleet_probe [--workers 512] [--seconds 20]`. The workers are sockets of one other process.
+`python -m bench.fleet_probe [--workers 512] [--seconds 20]`. The workers are sockets of one other process; the page is
+bench/results/fleet-probe.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import resource
 import sys
 import time
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 from typing import cast
 
 import uvloop
 
+from bench.record import RESULTS, Bar, publish
 from infera_cli.events import Bus
 from infera_cli.fleet.probe import Prober
 from infera_cli.fleet.registry import Registry
@@ -115,6 +117,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--out", type=Path, default=RESULTS / "fleet-probe.md")
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     ours, theirs = multiprocessing.Pipe()
@@ -123,9 +126,14 @@ def main() -> int:
     percent = uvloop.run(measure(ours.recv(), asked.seconds))
     ours.send("done")
     process.join(10)
-    told = {"workers": asked.workers, "percent_of_a_core": round(percent, 2), "bar": BAR, "met": percent <= BAR}
-    print(json.dumps(told))
-    return 0 if told["met"] else 1
+    met = publish(
+        asked.out, "Probing and supervising",
+        how=f"Written by `python -m bench.fleet_probe`: registry, prober and supervisor of {asked.workers} launched "
+            f"replicas that nobody sends requests to, for {asked.seconds:g} s at the default interval.",
+        tables=[],
+        bars=[Bar(f"CPU for {asked.workers} replicas", f"≤ {BAR:g} % of a core", f"{percent:.2f} %", percent <= BAR)],
+    )  # fmt: skip
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
