@@ -9,6 +9,7 @@ from infera_cli.gateway.access import RawHeaders
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.endpoints.parts import Explanation
 from infera_cli.gateway.identity import identify
+from infera_cli.gateway.translation.aliases import Aliases, with_model
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.routing.types import Ask, Candidate, Decision
 
@@ -16,19 +17,25 @@ _MINTED = "0" * 32
 
 
 class Explainer:
-    """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know of a body."""
+    """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know of a body that is
+    sent to a route, `aliases` are other names of models."""
 
     def __init__(
-        self, dispatcher: Dispatcher, policy: str, work: Callable[[bytes], object] = lambda _body: None
-    ) -> None:
+        self, dispatcher: Dispatcher, policy: str, work: Callable[[str, bytes], object] = lambda _path, _body: None,
+        *, aliases: Aliases | None = None,
+    ) -> None:  # fmt: skip
         self._dispatcher = dispatcher
         self._work = work
         self._policy = policy
+        self._aliases = aliases or Aliases()
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
         model, _session, pin = identify(RequestHead(list(headers)), body, bytes)
-        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None, work=self._work(body))
+        served = self._aliases.resolve(model) if model is not None else None
+        if served is not None:
+            model, body = served, bytes(with_model(body, served))
+        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None, work=self._work(path, body))
         decision: Decision | None = None
         error: str | None = None
         try:

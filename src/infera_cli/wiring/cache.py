@@ -156,9 +156,9 @@ class CacheAware:
             await asyncio.gather(running, return_exceptions=True)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────
-    def work(self, body: bytes) -> object:
-        """What `infera explain` weighs."""
-        return self.reader.start(b"", body).finish()
+    def work(self, path: str, body: bytes) -> object:
+        """What `infera explain` weighs of a body for that route."""
+        return self.reader.start(path.encode(), body).finish()
 
     def blocks_of(self, worker_id: str, rank: int | None) -> int:
         """How many blocks the worker, or its rank, is known to hold; 0 for unknown ones (infera-wire §3.3)."""

@@ -198,7 +198,7 @@ class Server:
             access=self.access,
             metrics=self.exposition,
             journal=self.journal,
-            explain=Explainer(self.gate.dispatcher, self.policy.name, self._work_of()),
+            explain=Explainer(self.gate.dispatcher, self.policy.name, self._work_of(), aliases=self.aliases),
             cached_blocks=self.cache.blocks_of if self.cache else None,
             broken_sessions=self.cache.sessions.listing if self.cache else None,
             version=__version__,
@@ -223,12 +223,13 @@ class Server:
             shutdown_timeout=self.settings.shutdown_timeout,
         )
 
-    def _work_of(self) -> Callable[[bytes], object]:
+    def _work_of(self) -> Callable[[str, bytes], object]:
         if self.cache is not None:
             return self.cache.work
         if self.scheduler is not None and self.scheduler.scheduling is not None:
-            return self.scheduler.scheduling.explained
-        return lambda _body: None
+            explained = self.scheduler.scheduling.explained
+            return lambda _path, body: explained(body)
+        return lambda _path, _body: None
 
     def _source_states(self) -> Sequence[SourceState]:
         return [*self.source_board(), *([self.discovery.state()] if self.discovery else [])]

@@ -63,3 +63,55 @@ async def test_r038_without_a_usable_prompt_load_decides(tmp_path: Path, model: 
         assert (len(one.calls), len(two.calls)) == (2, 2)
 
 
+def messages(*turns: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    return "/v1/messages", {"model": "m", "max_tokens": 5, "messages": list(turns), **more}
+
+
+def response(given: Any, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "/v1/responses", {"model": "m", "input": given, **more}
+
+
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+USE = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+OTHER_SHAPES = {
+    "messages-text": messages({"role": "user", "content": "a"}, system="b"),
+    "messages-parts": messages({"role": "user", "content": [{"type": "text", "text": "a"}]}, system=[
+        {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]),
+    "messages-image": messages({"role": "user", "content": [{"type": "text", "text": "a"}, PNG]}),
+    "messages-tool-only": messages({"role": "user", "content": "a"}, {"role": "assistant", "content": [USE]},
+                                   {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}]}),
+    "messages-unknown-block": messages({"role": "user", "content": [{"type": "odd"}, {"type": "text", "text": "a"}]}),
+    "messages-no-text": messages({"role": "user", "content": []}),
+    "responses-text": response("a", instructions="b"),
+    "responses-items": response([{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]),
+    "responses-image": response([{"role": "user", "content": [
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]),
+    "responses-call-only": response([{"role": "user", "content": "a"},
+                                     {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                                     {"type": "function_call_output", "call_id": "c1", "output": ""}]),
+    "responses-unknown-item": response([{"type": "odd"}, {"role": "user", "content": "a"}]),
+}
+
+
+ANSWER = {"choices": [{"message": {"role": "assistant", "content": "b"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("shape", OTHER_SHAPES)
+async def test_r038_every_shape_of_a_translated_prompt_reaches_a_worker(
+    tmp_path: Path, model: Path, shape: str
+) -> None:
+    """One chat request arrives, and the worker decides how it goes; none is an error of the router."""
+    path, body = OTHER_SHAPES[shape]
+    async with StubWorker("u0") as one, StubWorker("u1") as two, KvServer([one, two], tmp_path, model) as server:
+        server.know_pages()
+        for worker in (one, two):
+            worker.spoken.clear()
+            worker.always(replies.unary(ANSWER))
+        assert (await raw.post(server.url, path, body)).status == 200
+        for worker in (one, two):
+            worker.always(replies.error(422, {"message": "the engine's own"}))
+        answer = await raw.post(server.url, path, body)
+        calls = [*one.calls, *two.calls]
+    assert [call.head.path for call in calls] == [raw.CHAT] * 2
+    assert answer.status in {400, 422}
+    assert b"the engine's own" in answer.body

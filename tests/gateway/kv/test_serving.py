@@ -62,6 +62,25 @@ async def test_explain_shows_blocks_hits_load_and_cost(tmp_path: Path, model: Pa
         assert server.served().total() == 0
 
 
+@pytest.mark.parametrize(("path", "more"), [
+    ("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": LONG}], "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: new each time"}]}),
+    ("/v1/responses", {"input": LONG}),
+])  # fmt: skip
+async def test_requests_of_other_apis_are_weighed_and_explained_as_the_chat_they_become(
+    tmp_path: Path, model: Path, path: str, more: dict[str, Any]
+) -> None:
+    """Blocks of the same conversation over chat are found for it, also under another name of the model."""
+    async with serving(tmp_path, model, "--model-alias", "other=m") as server:
+        blocks = server.store("u1", server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]}))
+        for name in ("m", "other"):
+            asked = {"path": path, "body": {"model": name, **more}}
+            told = (await raw.post(server.url, "/v1/admin/explain", asked)).json()
+            assert (told["worker"], told["why"]) == ("u1", f"kv-aware:{blocks}/{blocks}")
+            answer = await raw.post(server.url, path, {"model": name, **more})
+            assert answer.get("x-infera-worker") == "u1"
+
+
 async def test_cache_view_counts_blocks(tmp_path: Path, model: Path) -> None:
     """infera-wire §3.3: a count, 0 for the unknown, 422 for a rank that is no number."""
     async with serving(tmp_path, model) as server:

@@ -9,21 +9,25 @@ import msgspec
 
 from infera_cli.errors import RequestError
 from infera_cli.gateway.kv.counters import PromptCounters
-from infera_cli.protocol.messages.request import to_chat
+from infera_cli.protocol.messages.request import to_chat as messages_to_chat
 from infera_cli.protocol.prompt_body import PromptBody, read
+from infera_cli.protocol.responses.request import to_chat as responses_to_chat
 from infera_cli.routing.prefix import first_parent
 from infera_cli.routing.prompt import Prompt
 from infera_cli.tokens.chains import FIRST_PARENT
 from infera_cli.tokens.prompts import Chat, Job, Prompts, Told
 from infera_cli.tokens.template import Unrenderable
 
+_MESSAGES = b"/v1/messages"
+_OF_OTHER_APIS = (_MESSAGES, b"/v1/responses")
 Kinds = Callable[[], set[tuple[str, int]]]
 
 
-def _as_engines_read_it(raw: bytes | bytearray, body: PromptBody) -> PromptBody:
-    """A Messages request as the chat that is made of it; one that cannot be made is for the engine to refuse."""
+def _as_engines_read_it(path: bytes, raw: bytes | bytearray, body: PromptBody) -> PromptBody:
+    """A request of another API as the chat that is made of it; one that cannot be made is for the engine to refuse."""
     try:
-        chat = read(to_chat(raw).body)
+        made = messages_to_chat(raw) if path.startswith(_MESSAGES) else responses_to_chat(raw)
+        chat = read(made.body)
     except RequestError:
         return body
     return msgspec.structs.replace(chat, retention=body.retention, media=body.media) if chat is not None else body
@@ -105,8 +109,8 @@ class PromptReader:
             return Reading(counters)
         if body.retention is not None:
             counters.retention[body.retention] += 1
-        if path.startswith(b"/v1/messages"):
-            body = _as_engines_read_it(raw, body)
+        if path.startswith(_OF_OTHER_APIS):
+            body = _as_engines_read_it(path, raw, body)
         if body.media is not None:
             counters.multimodal += 1
             return Reading(counters, body)
