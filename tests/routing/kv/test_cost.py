@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from infera_cli.routing.kv import KvWeights
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask, Pool, Worker, WorkerSpec
-from tests.routing.kv.worlds import KvWorld, tokens_of
+from tests.routing.kv.worlds import SIZE, KvWorld, tokens_of
 
 
 def test_the_cost_is_missed_blocks_and_load() -> None:
@@ -193,6 +194,25 @@ def test_retention_hints_weigh_the_overlap(retention: str | None, cost: float) -
     world = KvWorld(1)
     prompt = world.prompt(tokens_of(10), retention=retention)
     assert world.terms(prompt)["w0"]["cost"] == cost
+
+
+def test_a_choice_does_not_keep_its_prompt() -> None:
+    """What was asked is free as soon as the request is, without a search for cycles: a million prompts take no room."""
+
+    class Names(list[int]):
+        """Something whose end can be seen."""
+
+    world = KvWorld(1)
+    asked = world.prompt(tokens_of(3))
+    kind = next(iter(asked.chains))
+    names = Names(asked.chains[kind])
+    choice = world.choose(Prompt(chains={kind: names}, lengths=asked.lengths))
+    held, alive = world.book.begin(choice, 0.0), weakref.ref(names)
+    assert (choice.hits, choice.length) == (0, 3 * SIZE)
+    held.release(0.0)
+    world.book.tick(60.0)
+    del names, choice, held
+    assert alive() is None
 
 
 def test_images_go_where_they_were_and_text_is_not_weighed() -> None:

@@ -101,7 +101,7 @@ def rank_in(only: str | None) -> int | None:
 def expected_tokens(choice: Choice) -> int:
     """What the engine should report as cached: whole pages, never the last token (engines §7)."""
     unit = choice.target.unit
-    length = choice.prompt.lengths.get(choice.target.style, 0)
+    length = choice.length
     if not unit or not length:
         return -1
     pending = choice.target.slot.pending

@@ -85,7 +85,8 @@ class KvAware:
         cost, load = min((one.cost, one.load) for one in weighed)
         ties = [one for one in weighed if one.cost == cost and one.load == load]
         best = ties[(turn + self.book.spin) % len(ties)]
-        choice = prompt.choice = Choice(best.at, best.target, best.hits, best.chain, prompt)
+        length = prompt.lengths.get(best.target.style, 0)
+        choice = prompt.choice = Choice(best.at, best.target, best.hits, best.chain, length, prompt.images or ())
         return choice
 
     def _terms(self, one: Weighed) -> dict[str, float]:

@@ -9,7 +9,6 @@ import msgspec
 
 from infera_cli.routing.kv.active import ActiveBlocks
 from infera_cli.routing.prefix import PrefixIndex, Slot, unit_of
-from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Pool, Worker
 
 DECAY = 0.97
@@ -48,13 +47,18 @@ class Target:
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Where a prompt goes, and what is known about it there. `hits` and `blocks` are in units of the target."""
+    """Where a prompt goes, and what is known about it there. `hits` and `blocks` are in units of the target, `length`
+    is in its tokens.
+
+    It must not lead back to its prompt, which knows it: nobody would ever free the two.
+    """
 
     at: int
     target: Target
     hits: int
     chain: Sequence[int]
-    prompt: Prompt
+    length: int = 0
+    images: Sequence[int] = ()
 
     @property
     def blocks(self) -> int:
@@ -153,7 +157,7 @@ class KvBook:
         self.spin += 1
         self._charge(target, len(chain) - choice.hits if chain else 1.0)
         target.active.add(chain)
-        for image in choice.prompt.images or ():
+        for image in choice.images:
             target.images[image] = None
             target.images.move_to_end(image)
             if len(target.images) > IMAGES_KEPT:
