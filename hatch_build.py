@@ -22,6 +22,7 @@ HOT = (
     "fleet/registry.py",
     "fleet/roster.py",
     "gateway/answer.py",
+    "gateway/channel.py",
     "gateway/dispatch.py",
     "gateway/gate.py",
     "gateway/identity.py",
@@ -29,6 +30,7 @@ HOT = (
     "gateway/marks.py",
     "gateway/memory_guard.py",
     "gateway/overdue.py",
+    "gateway/random_bytes.py",
     "gateway/record.py",
     "gateway/relay.py",
     "gateway/scheduling.py",
@@ -39,6 +41,7 @@ HOT = (
     "gateway/upstream/http.py",
     "protocol/chunks.py",
     "protocol/headers.py",
+    "protocol/peek.py",
     "protocol/prompt_text.py",
     "protocol/repeat.py",
     "protocol/sse.py",
@@ -64,8 +67,10 @@ HOT = (
     "routing/sessions.py",
     "routing/types.py",
     "telemetry/access_log.py",
+    "telemetry/metrics.py",
     "telemetry/recorder.py",
     "telemetry/series.py",
+    "telemetry/usage.py",
 )
 
 _MYPY = """[mypy]

@@ -25,8 +25,11 @@ DROPPED = {b"host", b"content-length", b"transfer-encoding", b"connection", b"ke
 
 
 def passed(pairs: list[Pair]) -> list[Pair]:
-    """The headers that go up unchanged."""
-    return [(name, value) for name, value in pairs if name not in DROPPED]
+    """The headers that go up unchanged; an unsound session does not."""
+    session = dict(pairs).get(b"x-session-id", b"")
+    unsound = session and not re.fullmatch(rb"[A-Za-z0-9._:-]{1,128}", session)
+    dropped = {*DROPPED, b"x-session-id"} if unsound else DROPPED
+    return [(name, value) for name, value in pairs if name not in dropped]
 
 
 async def exchange(world: World, data: bytes, places: list[int]) -> tuple[Pipe, list[Parsed]]:
@@ -143,11 +146,14 @@ async def test_requests_that_resemble_each_other_are_kept_apart(seconds: float) 
 
 
 def alike(rng: random.Random, data: bytes) -> bytes:
-    """`data` again, with another body, another length, one byte changed, or the start of a next request behind it."""
+    """`data` again: another body, length or session, one byte changed, or the start of a next request behind it."""
     head, end, body = data.partition(b"\r\n\r\n")
-    match rng.randrange(5):
+    match rng.randrange(6):
         case 0:
             return data
+        case 5:
+            session = rng.choice((b"s2", b"x", b"\xe9", b"a b", b"y" * 128, b"y" * 129, b"a\tb", b"", b"s1, s2"))
+            return re.sub(rb"(X-Session-Id: )[^\r]*", rb"\g<1>" + session.replace(b"\\", rb"\\"), head) + end + body
         case 1:
             other = rng.randbytes(rng.randrange(40))
             return re.sub(rb"(Content-Length: )[0-9]+", rb"\g<1>%d" % len(other), head) + end + (

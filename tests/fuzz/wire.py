@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.config import Config
@@ -122,8 +122,7 @@ class Pipe(asyncio.Transport):
         return 0
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        assert isinstance(protocol, asyncio.Protocol)
-        self.protocol = protocol
+        self.protocol = cast("asyncio.Protocol", protocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"socket": self.socket, "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}.get(name, default)

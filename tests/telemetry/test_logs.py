@@ -88,12 +88,10 @@ def test_access_lines_of_a_batch_leave_in_one_write() -> None:
     AccessLog(stream=Stream()).add([done(), done(id="r2", worker=None, first_byte=None, error="No worker.")])
     [text] = writes
     assert text == (
-        "INFO infera.access: 200 ok POST /v1/chat/completions id=r1 session=s1 model=m worker=a "
-        "why=session:hit retries=0 first=200.0ms total=250.0ms "
-        "in=100 out=200 chunks=1 peer=127.0.0.1\n"
-        "INFO infera.access: 200 ok POST /v1/chat/completions id=r2 session=s1 model=m worker=- "
-        "why=session:hit retries=0 first=- total=250.0ms "
-        "in=100 out=200 chunks=1 peer=127.0.0.1 "
+        "INFO infera.access: 200 ok POST /v1/chat/completions model=m worker=a why=session:hit retries=0 "
+        "peer=127.0.0.1 id=r1 session=s1 first=200.0ms total=250.0ms in=100 out=200 chunks=1\n"
+        "INFO infera.access: 200 ok POST /v1/chat/completions model=m worker=- why=session:hit retries=0 "
+        "peer=127.0.0.1 id=r2 session=s1 first=- total=250.0ms in=100 out=200 chunks=1 "
         'error="No worker."\n'
     )
 

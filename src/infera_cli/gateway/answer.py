@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import deque
 from http import HTTPStatus
+from typing import Final
 
 from infera_cli.gateway.upstream.http import EMPTY, LENGTH
 from infera_cli.protocol import sse
 from infera_cli.protocol.headers import AnswerHead
 
-_TAIL_BYTES = 4096
-_TAIL_PIECES = 16
-_STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+_TAIL_BYTES: Final = 4096
+_TAIL_PIECES: Final = 32
+_STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus
+}
 
 
 def status_line(status: int) -> bytes:
@@ -42,7 +44,7 @@ class Answer:
         self.status = self.chunks = self.bytes_out = 0
         self._left: int | None = None
         self._pending = b""
-        self._tail: deque[bytes] | tuple[bytes, ...] = ()
+        self._tail: list[bytes] | tuple[bytes, ...] = ()
 
     def begin(self, status: int, head: AnswerHead, framing: str, length: int, ours: bytes) -> None:
         """Take over the worker's head; it leaves with the first data, in one write."""
@@ -111,10 +113,13 @@ class Answer:
         self._transport.write(framed if self._chunked else body)
 
     def _remember(self, end: bytes, done: bool) -> None:
-        if self._tail:
-            self._tail.append(end)  # type: ignore[union-attr]
-        else:
-            self._tail = (end,) if done else deque((end,), maxlen=_TAIL_PIECES)
+        tail = self._tail
+        if isinstance(tail, tuple):
+            self._tail = (end,) if done else [end]
+            return
+        tail.append(end)
+        if len(tail) > _TAIL_PIECES:  # now and then, lest an answer in crumbs leaves nothing to tell its end by
+            self._tail = [b"".join(tail)[-_TAIL_BYTES:]]
 
     def comment(self, text: bytes) -> bool:
         """Write an SSE comment into a silent stream; False where none may stand now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import httptools
 from uvicorn.config import Config
@@ -17,28 +17,14 @@ from uvicorn.server import ServerState
 
 from infera_cli.errors import HeadersTooLarge, InferaError, RequestError
 from infera_cli.gateway.answer import Answer
+from infera_cli.gateway.channel import PIPELINE, Channel
 from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.relay import Relay
 from infera_cli.protocol.headers import RequestHead
-from infera_cli.protocol.repeat import Repeat
 from infera_cli.protocol.upgrade import without_offer
 
 _LINGER_SECONDS = 5.0
-_PIPELINE = 8
-"""With more requests waiting than this nothing more is read; until then it is, so that a client's leaving is seen."""
-_UNLIKE_ENOUGH = 8
-"""A client whose heads differ this often in a row is taken at its word: its heads are no longer remembered."""
 _log = logging.getLogger("infera.gateway")
-
-
-class _Said(NamedTuple):
-    """A head that was parsed, and what it meant."""
-
-    heads: Repeat
-    target: bytes
-    head: RequestHead
-    http11: bool
-    kind: type[Relay]
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -48,38 +34,40 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "between", "client", "cycle", "declined", "discarding_since", "flow", "head", "head_bytes", "head_since",
-        "headers", "idle_since", "in_head", "length", "messages", "parser", "peer", "pipeline", "read_bytes", "repeat",
-        "server_state", "serving", "transport", "unlike", "url",
+        "channel", "client", "declined", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
+        "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "server_state", "transport", "url",
     )  # fmt: skip
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:  # fmt: skip
+        self.channel = Channel(self.gate, self)
         super().__init__(config, server_state, app_state, _loop)
-        self.cycle: Any = None    # the last request whose head was read: uvicorn's cycle or a Relay
-        self.serving: Any = None  # the one that is being answered; pipelined ones wait behind it
         self.head = RequestHead([])
         self.length: bytes | None = None
-        self.peer = ""
         self.in_head = False
         self.declined = b""  # the head that offered another protocol, less the offer
-        self.between = True  # no part of a message was read since the last whole one
         self.messages = 0    # begun in this read
-        self.repeat: _Said | None = None
-        self.unlike = 0      # requests in a row that were no repeat
         self.read_bytes = 0
-        self.idle_since: float | None = None
         self.head_since: float | None = None
         self.head_bytes = 0
         self.discarding_since: float | None = None
 
+    @property
+    def cycle(self) -> Any:
+        """The last request whose head was read, as uvicorn asks for it."""
+        return self.channel.cycle
+
+    @cycle.setter
+    def cycle(self, cycle: Any) -> None:
+        self.channel.cycle = cycle
+
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
-        self.peer = self.client[0] if self.client else ""  # address of the client
-        self.idle_since = self.gate.clock()
+        self.channel.opened(self.transport, self.client[0] if self.client else "")
+        self.transport.set_protocol(cast("asyncio.Protocol", self.channel))
         self.gate.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,22 +79,20 @@ class ClientConnection(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
         self.pipeline.clear()
-        self.serving = None
+        self.channel.serving = None
         if isinstance(self.cycle, Relay):
             self.cycle = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.discarding_since is not None:
-            return
-        if self.between:
-            said = self.repeat
-            body = said.heads.body_of(data) if said is not None else None
-            if said is not None and body is not None:
-                self._take_repeat(said, body)
-                return
-            self.messages = 0
-        self._parse(data)
+        self.channel.data_received(data)
+
+    def feed(self, data: bytes) -> None:
+        """What one read brought, where it was no repeat."""
+        if self.discarding_since is None:
+            if self.channel.between:
+                self.messages = 0
+            self._parse(data)
 
     def _parse(self, data: bytes) -> None:
         self.read_bytes = len(data)
@@ -121,13 +107,13 @@ class ClientConnection(HttpToolsProtocol):
         else:
             if self.in_head:
                 self._wait_for_head()
-            elif self.between and self.messages == 1 and self.unlike < _UNLIKE_ENOUGH:
+            elif self.channel.between and self.messages == 1 and self.length is not None:
                 self._remember(data)
 
     def _decline(self, rest: bytes) -> None:
         """No protocol is changed here: read the request again as if it had not offered to, with its body."""
         head, self.declined = self.declined, b""
-        if head and self.messages <= _PIPELINE:
+        if head and self.messages <= PIPELINE:
             self.parser = httptools.HttpRequestParser(self)
             self._parse(head + rest)
         elif self.discarding_since is None:
@@ -135,13 +121,13 @@ class ClientConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if isinstance(self.serving, Relay):
-            self.serving.pause()
+        if isinstance(self.channel.serving, Relay):
+            self.channel.serving.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if isinstance(self.serving, Relay):
-            self.serving.resume()
+        if isinstance(self.channel.serving, Relay):
+            self.channel.serving.resume()
 
     # ── httptools ────────────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
@@ -149,9 +135,9 @@ class ClientConnection(HttpToolsProtocol):
         self.headers: list[tuple[bytes, bytes]] = []
         self.length = None
         self.in_head = True
-        self.between = False
+        self.channel.between = False
         self.messages += 1
-        self.idle_since = None
+        self.channel.idle_since = 0.0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.in_head:  # a trailer: nobody here understands any, so none may pass for a header
@@ -193,7 +179,7 @@ class ClientConnection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.between = True
+        self.channel.between = True
         if self.discarding_since is not None or self.declined:
             return
         if isinstance(self.cycle, Relay):
@@ -214,37 +200,13 @@ class ClientConnection(HttpToolsProtocol):
         before = self.cycle
         length = int(self.length) if self.length is not None else 0
         kind = self.gate.kinds.get(path, Relay)
-        self.cycle = relay = kind(self.gate, self, target, self.head, length, version == "1.1", keep_alive)
-        self._serve_after(before, relay)
+        self.cycle = relay = kind(self.gate, self.channel, target, self.head, length, version == "1.1", keep_alive)
+        self.channel.serve_after(before, relay)
 
-    def _serve_after(self, before: Any, relay: Relay) -> None:
-        if before is None or before.response_complete:
-            self.serving = relay
-            relay.begin()
-        else:
-            if len(self.pipeline) >= _PIPELINE:
-                self.flow.pause_reading()
-            self.pipeline.appendleft((cast("Any", relay), self.app))
-
-    # ── the same head again ──────────────────────────────────────────────────────────────────────────
     def _remember(self, data: bytes) -> None:
-        """`data` was one whole request: should the next one begin with the same head, it need not be parsed."""
-        self.unlike += 1
-        relay = self.cycle
-        self.repeat = None
-        if isinstance(relay, Relay) and self.length is not None and relay.asked_to_keep_alive:
-            heads = Repeat.of(data[: len(data) - relay.length])
-            if heads is not None:
-                self.repeat = _Said(heads, relay.target, relay.head, relay.answer.http11, type(relay))
-
-    def _take_repeat(self, said: _Said, body: bytes) -> None:
-        self.unlike = 0
-        self.idle_since = None
-        before = self.cycle
-        self.cycle = relay = said.kind(self.gate, self, said.target, said.head, len(body), said.http11, True)
-        relay.body = body
-        relay.complete = True
-        self._serve_after(before, relay)
+        """`data` was one whole request, with its length in the head."""
+        if isinstance(self.cycle, Relay):
+            self.channel.remember(data, self.cycle)
 
     def _to_app(self) -> None:
         """Hand the request to uvicorn as if it had parsed the head itself."""
@@ -258,7 +220,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self.serving = cycle
+        self.channel.serving = cycle
         if isinstance(cycle, Relay):
             cycle.begin()
         else:
@@ -273,15 +235,11 @@ class ClientConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
-            self.idle_since = self.gate.clock()
+            self.channel.idle_since = self.gate.clock()
 
-    def relay_ended(self, relay: Relay) -> None:
-        """The answer of `relay` has left, or its client has."""
-        if self.transport.is_closing():
-            return
-        if relay.keep_alive:
-            self.on_response_complete()
-        elif relay.complete:
+    def last_answer_left(self, relay: Relay) -> None:
+        """The answer of `relay` was the last one here."""
+        if relay.complete:
             self.transport.close()
         else:
             self._linger()
@@ -291,7 +249,7 @@ class ClientConnection(HttpToolsProtocol):
         """Close the connection if it is idle, half-said or lingering for too long."""
         times = self.gate.options.timeouts
         if (
-            (self.idle_since is not None and now - self.idle_since > times.keep_alive)
+            (self.channel.idle_since and now - self.channel.idle_since > times.keep_alive)
             or (self.head_since is not None and now - self.head_since > times.head)
             or (self.discarding_since is not None and now - self.discarding_since > _LINGER_SECONDS)
         ):
@@ -299,16 +257,21 @@ class ClientConnection(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """Close without losing the answer: a close on top of unread bytes would reset the connection."""
-        self.discarding_since = self.gate.clock()
+        self._discard()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
             self.transport.close()
 
+    def _discard(self) -> None:
+        """Nothing that is read from now on counts."""
+        self.discarding_since = self.gate.clock()
+        self.channel.repeat = None
+
     def _cycles(self) -> list[Any]:
         """Everything that is not answered yet, in order; `cycle` is the last of them."""
         waiting = [cycle for cycle, _app in reversed(self.pipeline)]
-        return [cycle for cycle in (self.serving, *waiting) if cycle is not None]
+        return [cycle for cycle in (self.channel.serving, *waiting) if cycle is not None]
 
     def _last_answer(self) -> None:
         """What was read last is what is answered last."""
@@ -318,7 +281,7 @@ class ClientConnection(HttpToolsProtocol):
     def _refuse_connection(self, error: InferaError) -> None:
         """Nothing after this can be understood: answer what is due, then close."""
         self._last_answer()
-        self.discarding_since = self.gate.clock()
+        self._discard()
         cycle = self.cycle
         if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete:
             cycle.reject(error)

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from infera_cli.errors import InferaError, TooManyRequests
 from infera_cli.events import Bus, RequestDone
@@ -19,6 +19,7 @@ from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
 from infera_cli.gateway.overdue import SHUTDOWN, overdue
 from infera_cli.gateway.plan import Plan
+from infera_cli.gateway.random_bytes import RandomBytes
 from infera_cli.gateway.refusals import Refusal, error_event, refusal
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.relayed import AUDIO_PREFIX, RELAYED, is_relayed
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 0.1
 
-_RELAYED = frozenset(path.encode() for path in RELAYED)
-_RELAYED_PREFIX = AUDIO_PREFIX.encode()
-_GENERATING = frozenset({b"/v1/chat/completions", b"/v1/completions"})
+_RELAYED: Final = frozenset(path.encode() for path in RELAYED)
+_RELAYED_PREFIX: Final = AUDIO_PREFIX.encode()
+_GENERATING: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
 
 def takes(path: bytes) -> bool:
@@ -62,7 +63,7 @@ class Gate:
         self.access = access
         self.options = options
         self.clock = clock
-        self.random_bytes = random.Random().randbytes  # noqa: S311 - ids, not secrets
+        self.random_bytes = RandomBytes().take
         self._guarded = not access.is_blind
         self._most = options.limits.in_flight
         self.desk: Desk | None = None

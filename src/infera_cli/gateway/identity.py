@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from infera_cli.protocol.headers import RequestHead, is_sound_id
-from infera_cli.protocol.openai import NOTHING, Peek, peek, peek_form
+from infera_cli.protocol.peek import NOTHING, Peek, peek, peek_form
 
 RandomBytes = Callable[[int], bytes]
 

@@ -8,7 +8,7 @@ answering (nobody else any more). Only a worker's own fault counts against it (r
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from infera_cli.errors import BrokenStream, InferaError, ModelNotFound, NoRoutableWorker
 from infera_cli.events import Outcome, WorkerFault
@@ -19,19 +19,18 @@ from infera_cli.gateway.overdue import too_late
 from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
 from infera_cli.gateway.record import record_of
 from infera_cli.gateway.refusals import too_large, unreachable
-from infera_cli.gateway.upstream.head import request_head
 from infera_cli.gateway.upstream.http import Connection
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
 from infera_cli.routing.types import Ask, Decision, Worker
 
 if TYPE_CHECKING:
-    from infera_cli.gateway.connection import ClientConnection
+    from infera_cli.gateway.channel import Channel
     from infera_cli.gateway.gate import Gate
     from infera_cli.gateway.plan import Trip
 
-NONE_STRIPPED: frozenset[bytes] = frozenset()
-NOBODY_ASKED = Ask()
+NONE_STRIPPED: Final[frozenset[bytes]] = frozenset()
+NOBODY_ASKED: Final = Ask()
 
 
 class Relay:
@@ -45,7 +44,7 @@ class Relay:
     )  # fmt: skip
 
     def __init__(
-        self, gate: Gate, client: ClientConnection, target: bytes, head: RequestHead, length: int,
+        self, gate: Gate, client: Channel, target: bytes, head: RequestHead, length: int,
         http11: bool, keep_alive: bool,
     ) -> None:  # fmt: skip
         self.gate = gate
@@ -198,9 +197,8 @@ class Relay:
         self.connection = connection
         self.sent = now
         receiver = self if self.trip is None else self.trip.receiver(self)
-        head = request_head(
-            self.head, connection.pool.spec, self.strip, self.target, self.bytes_in, self.id, self.lease.rank
-        )
+        heads = connection.pool.heads
+        head = heads.write(self.head, self.strip, self.target, self.bytes_in, self.id, self.lease.rank)
         connection.send(receiver, head, self.body)
 
     def _failed(self, worker: Worker, score: Score, reason: str, detail: str) -> None:
@@ -387,7 +385,7 @@ class Relay:
         self.body = None
         self.journey.move(state)
         self.gate.leave(self, record_of(self, worker, outcome, error, now))
-        self.client.relay_ended(self)
+        self.client.relay_ended(self, now)
 
     def ids(self) -> bytes:
         """The names of the request, as header lines."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-_size_line = re.compile(rb"([0-9a-fA-F]{1,8})\r\n").match
+_size_line: Final = re.compile(rb"([0-9a-fA-F]{1,8})\r\n").match
 
 
 def one_chunk(data: bytes) -> bytes | None:

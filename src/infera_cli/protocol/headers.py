@@ -55,6 +55,7 @@ SESSION_HEADERS = {
 }
 """Header to kind, in the order in which they are asked."""
 
+_SESSION = b"x-session-id"
 _CLAUDE_AGENT = b"x-claude-code-agent-id"
 
 
@@ -120,23 +121,77 @@ class RequestHead:
     anew, which is why the length, the part that changes, is kept apart.
     """
 
-    __slots__ = ("_ambiguity", "fields", "headers", "is_form", "passed_on", "request_id", "session")
+    __slots__ = (
+        "_around", "_fields", "_headers", "_original", "ambiguity", "is_form", "passed_on", "request_id", "session",
+    )  # fmt: skip
 
-    def __init__(self, headers: Headers) -> None:
-        self.headers = headers
-        self.fields = fields = dict(headers)
-        self.session = session_from_headers(fields)
-        self.request_id = _request_id(fields)
-        self.is_form = fields.get(b"content-type", b"").startswith(b"multipart/")
-        self._ambiguity = _ambiguity(headers, fields)
-        given = fields.get(b"x-session-id")
-        unsound = frozenset({b"x-session-id"}) if given and not is_sound_id(given) else frozenset()
-        self.passed_on = self.without(unsound)
+    session: tuple[str, str | None] | None
+    request_id: str | None
+    ambiguity: str | None
+    is_form: bool
+    passed_on: bytes
+
+    def __init__(self, headers: Headers, original: RequestHead | None = None, session: bytes = b"") -> None:
+        """With `original`, the same head but for its X-Session-Id; see `of_session`."""
+        self._headers = headers
+        self._original = original
+        self._around: tuple[bytes, bytes] | None = None
+        self._fields = fields = dict(headers)
+        if original is None:
+            self.session = session_from_headers(fields)
+            self.request_id = _request_id(fields)
+            self.is_form = fields.get(b"content-type", b"").startswith(b"multipart/")
+            self.ambiguity = _ambiguity(headers, fields)
+            given = fields.get(_SESSION)
+            unsound = frozenset({_SESSION}) if given and not is_sound_id(given) else frozenset()
+            self.passed_on = self.without(unsound)
+        else:
+            self.session = "session", session.decode("ascii")
+            self.request_id = original.request_id
+            self.is_form = original.is_form
+            self.ambiguity = original.ambiguity
+            self.passed_on = original.passed_on_in(session)
+
+    @property
+    def headers(self) -> Headers:
+        """Name and value of each field, in order."""
+        self._work_out()
+        return self._headers
+
+    @property
+    def fields(self) -> dict[bytes, bytes]:
+        """The last value of each field."""
+        self._work_out()
+        return self._fields
+
+    def _work_out(self) -> None:
+        """Of a head in another session the fields are made only where somebody asks for them."""
+        if self._original is not None and self.session is not None:
+            own = (self.session[1] or "").encode()
+            self._headers = [(_SESSION, own) if pair[0] == _SESSION else pair for pair in self._original.headers]
+            self._fields = dict(self._headers)
+            self._original = None
+
+    def of_session(self, session: bytes) -> RequestHead:
+        """The same head in another session. Both this one's own and `session` are sound, and named once."""
+        return RequestHead([], self, session)
+
+    def passed_on_in(self, session: bytes) -> bytes:
+        """`passed_on` of the same head in another session."""
+        if self._around is None:
+            line, passed = b"\nx-session-id: %b\r\n" % self.fields[_SESSION], b"\n" + self.passed_on
+            at = passed.find(line)
+            if at < 0:
+                return self.passed_on
+            self._around = passed[1 : at + len(b"\nx-session-id: ")], passed[at + len(line) - 2 :]
+        before, after = self._around
+        return before + session + after
 
     def without(self, names: frozenset[bytes]) -> bytes:
         """The lines that pass to a worker, less those of `names`."""
-        connection = _joined(b"connection", self.headers, self.fields)
-        return lines(self.headers, less_connection(NOT_SENT_UP, connection) | names)
+        headers = self.headers
+        connection = _joined(b"connection", headers, self._fields)
+        return lines(headers, less_connection(NOT_SENT_UP, connection) | names)
 
     def fault(self, version: str) -> str | None:
         """Why a request of that HTTP version with these fields must not be relayed; None where it may be.
@@ -146,8 +201,8 @@ class RequestHead:
         """
         if version not in {"1.1", "1.0"}:
             return "Only HTTP/1.1 and HTTP/1.0 are spoken here."
-        if self._ambiguity is not None:
-            return self._ambiguity
+        if self.ambiguity is not None:
+            return self.ambiguity
         if version == "1.1" and b"host" not in self.fields:
             return "The request has no Host."
         if version == "1.0" and b"transfer-encoding" in self.fields:

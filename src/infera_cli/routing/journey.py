@@ -6,7 +6,7 @@ first byte went to the client is never sent twice.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from infera_cli.errors import IllegalMove
 
@@ -15,7 +15,7 @@ State = Literal["received", "admitted", "routed", "sent", "answering", "done", "
 answering: bytes went to the client; then one of the ends: done, failed (the fleet's fault), gone (the client
 left), refused (by us, before any worker was asked)."""
 
-MOVES: dict[str, frozenset[str]] = {
+MOVES: Final[dict[str, frozenset[str]]] = {
     "received": frozenset(("admitted", "refused", "failed", "gone")),
     "admitted": frozenset(("routed", "refused", "failed", "gone")),
     "routed": frozenset(("routed", "sent", "failed", "gone")),
@@ -28,7 +28,7 @@ MOVES: dict[str, frozenset[str]] = {
 }
 """State → where it may go. `routed` to itself: the connection failed before anything was sent (rulings 2)."""
 
-_MAY_RETRY = frozenset(state for state, nexts in MOVES.items() if "routed" in nexts)
+_MAY_RETRY: Final = frozenset(state for state, nexts in MOVES.items() if "routed" in nexts)
 
 
 class Journey:

@@ -11,6 +11,17 @@ PINS_KEPT = 100_000
 """More sessions than this are not remembered (replica-router §1.1; A4)."""
 
 
+class _Pin:
+    """Which worker, when it was last seen, and how many requests are open."""
+
+    __slots__ = ("held", "seen", "worker")
+
+    def __init__(self, worker: str, seen: float, held: int) -> None:
+        self.worker = worker
+        self.seen = seen
+        self.held = held
+
+
 class Pins:
     """Session → (worker id, time last seen, open requests), least recently used first.
 
@@ -24,7 +35,7 @@ class Pins:
     def __init__(self, ttl: float, cap: int = PINS_KEPT) -> None:
         self.ttl = ttl
         self.cap = cap
-        self._pins: OrderedDict[str, tuple[str, float, int]] = OrderedDict()
+        self._pins: OrderedDict[str, _Pin] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -32,9 +43,9 @@ class Pins:
     def find(self, session: str, now: float) -> str | None:
         """Id of the worker that `session` is pinned to, None when unknown or expired; changes nothing."""
         pin = self._pins.get(session)
-        if pin is None or (now - pin[1] > self.ttl and not pin[2]):
+        if pin is None or (now - pin.seen > self.ttl and not pin.held):
             return None
-        return pin[0]
+        return pin.worker
 
     def pin(self, session: str, worker_id: str, now: float, *, held: bool = False) -> None:
         """Pin `session` to `worker_id`, as the most recently used; `held` until a `touch` ends the request.
@@ -42,23 +53,29 @@ class Pins:
         Over the cap, expired pins go first, then the least recently used.
         """
         pins = self._pins
-        before = pins.get(session)
-        held_already = before[2] if before is not None and before[0] == worker_id else 0
-        pins[session] = (worker_id, now, held_already + held)
+        pin = pins.get(session)
+        if pin is None:
+            pins[session] = _Pin(worker_id, now, int(held))
+            if len(pins) > self.cap:
+                self._shrink(now)
+            return
+        pin.held = held + (pin.held if pin.worker == worker_id else 0)
+        pin.worker = worker_id
+        pin.seen = now
         pins.move_to_end(session)
-        if len(pins) > self.cap:
-            self._shrink(now)
 
     def touch(self, session: str, worker_id: str, now: float) -> None:
         """A request ended: refresh the pin if it still names `worker_id`, else leave all as it is."""
         pin = self._pins.get(session)
-        if pin is not None and pin[0] == worker_id:
-            self._pins[session] = (worker_id, now, pin[2] - 1 if pin[2] else 0)
+        if pin is not None and pin.worker == worker_id:
+            pin.seen = now
+            if pin.held:
+                pin.held -= 1
             self._pins.move_to_end(session)
 
     def drop_worker(self, worker_id: str) -> int:
         """Forget every pin to `worker_id`; returns how many."""
-        gone = [session for session, pin in self._pins.items() if pin[0] == worker_id]
+        gone = [session for session, pin in self._pins.items() if pin.worker == worker_id]
         for session in gone:
             del self._pins[session]
         return len(gone)
@@ -68,13 +85,14 @@ class Pins:
         pins = self._pins
         gone = 0
         while pins:
-            session, (worker_id, seen, held) = next(iter(pins.items()))
-            if now - seen <= self.ttl:
+            session, pin = next(iter(pins.items()))
+            if now - pin.seen <= self.ttl:
                 break
-            del pins[session]
-            if held:
-                pins[session] = (worker_id, now, held)  # in use now, so the last to go
+            if pin.held:
+                pin.seen = now  # in use now, so the last to go
+                pins.move_to_end(session)
             else:
+                del pins[session]
                 gone += 1
         return gone
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from infera_cli.events import RequestDone
 from infera_cli.telemetry.names import FIRST_TOKEN_BUCKETS, GAP_BUCKETS, REQUEST_BUCKETS
 from infera_cli.telemetry.usage import read_all
 
 SERVED_OUTCOMES = ("ok", "4xx", "5xx", "broken", "timeout", "client_gone")
-_FEW = 12
+_FEW: Final = 12
 
 
 class Histogram:

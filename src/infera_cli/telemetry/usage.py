@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
-import msgspec
+from infera_cli.telemetry.usage_shape import UNREADABLE, Numbers, decode, decode_all
 
-_KEY = b'"usage"'
+_KEY: Final = b'"usage"'
 _ATTEMPTS = 4
-_ABSURD = 10**12
+_ABSURD: Final = 10**12
 _PROMPT = (b'"prompt_tokens"', b'"input_tokens"')
 _COMPLETION = (b'"completion_tokens"', b'"output_tokens"')
 _CACHED = (b'"cached_tokens"', b'"cache_read_input_tokens"')
@@ -31,28 +32,6 @@ def read_usage(tail: bytes) -> Usage | None:
 
 
 # ── the usual case: usage is a top-level member, and the document ends with its line ─────────────────
-class _Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-
-
-class _Numbers(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-
-
-class _Rest(msgspec.Struct, gc=False):
-    usage: _Numbers | None = None
-
-
-_decode = msgspec.json.Decoder(_Rest).decode
-_decode_all = msgspec.json.Decoder(list[_Rest]).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
 def read_all(tails: Sequence[bytes]) -> list[Usage]:
     """What `read_usage` finds in each of `tails`, where it finds something, in any order.
 
@@ -64,8 +43,8 @@ def read_all(tails: Sequence[bytes]) -> list[Usage]:
         if at >= 0:
             documents.append(_document(tail, at))
     try:
-        found = [_sound(rest.usage) for rest in _decode_all(b"[" + b",".join(documents) + b"]")]
-    except _UNREADABLE:
+        found = [_sound(rest.usage) for rest in decode_all(b"[" + b",".join(documents) + b"]")]
+    except UNREADABLE:
         found = [None]
     if None in found:  # one of them needs a closer look: look at each
         return [usage for usage in map(read_usage, tails) if usage is not None]
@@ -79,12 +58,12 @@ def _document(tail: bytes, at: int) -> bytes:
 
 def _decoded(tail: bytes, at: int) -> Usage | None:
     try:
-        return _sound(_decode(_document(tail, at)).usage)
-    except _UNREADABLE:
+        return _sound(decode(_document(tail, at)).usage)
+    except UNREADABLE:
         return None
 
 
-def _sound(numbers: _Numbers | None) -> Usage | None:
+def _sound(numbers: Numbers | None) -> Usage | None:
     if numbers is None:
         return None
     prompt = numbers.prompt_tokens or numbers.input_tokens or 0

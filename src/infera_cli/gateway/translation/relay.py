@@ -18,15 +18,14 @@ from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.translation.aliases import with_model
 from infera_cli.gateway.translation.answer import TranslatedAnswer
 from infera_cli.gateway.translation.dialect import Count, Dialect, Messages, Responses, Translation
-from infera_cli.gateway.upstream.head import request_head
-from infera_cli.gateway.upstream.http import Connection
+from infera_cli.gateway.upstream.http import Connection, Pool
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.protocol.messages.count import count_body
-from infera_cli.protocol.openai import peek
-from infera_cli.routing.types import Worker, WorkerSpec
+from infera_cli.protocol.peek import peek
+from infera_cli.routing.types import Worker
 
 if TYPE_CHECKING:
-    from infera_cli.gateway.connection import ClientConnection
+    from infera_cli.gateway.channel import Channel
     from infera_cli.gateway.gate import Gate
     from infera_cli.gateway.translation.desk import Desk
 
@@ -46,7 +45,7 @@ class AliasedRelay(Relay):
     __slots__ = ("asked_model",)
 
     def __init__(
-        self, gate: Gate, client: ClientConnection, target: bytes, head: RequestHead, length: int,
+        self, gate: Gate, client: Channel, target: bytes, head: RequestHead, length: int,
         http11: bool, keep_alive: bool,
     ) -> None:  # fmt: skip
         super().__init__(gate, client, target, head, length, http11, keep_alive)
@@ -76,7 +75,7 @@ class TranslatedRelay(AliasedRelay):
     dialect: ClassVar[Dialect]
 
     def __init__(
-        self, gate: Gate, client: ClientConnection, target: bytes, head: RequestHead, length: int,
+        self, gate: Gate, client: Channel, target: bytes, head: RequestHead, length: int,
         http11: bool, keep_alive: bool,
     ) -> None:  # fmt: skip
         super().__init__(gate, client, target, head, length, http11, keep_alive)
@@ -122,7 +121,7 @@ class TranslatedRelay(AliasedRelay):
         self.connection = connection
         self.sent = now
         receiver = self if self.trip is None else self.trip.receiver(self)
-        connection.send(receiver, self._translated_head(connection.pool.spec, len(translation.body)), translation.body)
+        connection.send(receiver, self._translated_head(connection.pool, len(translation.body)), translation.body)
 
     def _translated(self) -> Translation:
         if self.translation is None:
@@ -132,11 +131,11 @@ class TranslatedRelay(AliasedRelay):
                 _log.info("request %s: not told to the engine: %s", self.id, ", ".join(self.translation.dropped))
         return self.translation
 
-    def _translated_head(self, spec: WorkerSpec, length: int) -> bytes:
+    def _translated_head(self, pool: Pool, length: int) -> bytes:
         assert self.lease is not None  # noqa: S101 - a worker was picked
         strip = self.strip | _KEPT_HERE
-        head = request_head(self.head, spec, strip, self.dialect.stand_in, length, self.id, self.lease.rank)
-        key = self._clients_key() if spec.api_key is None else None
+        head = pool.heads.write(self.head, strip, self.dialect.stand_in, length, self.id, self.lease.rank)
+        key = self._clients_key() if pool.spec.api_key is None else None
         return head if key is None else head[:-2] + b"authorization: Bearer %b\r\n\r\n" % key
 
     def _clients_key(self) -> bytes | None:

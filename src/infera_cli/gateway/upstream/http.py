@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import httptools
 
+from infera_cli.gateway.upstream.head import Heads
 from infera_cli.protocol.chunks import one_chunk
 from infera_cli.protocol.headers import AnswerHead, Headers
 from infera_cli.protocol.repeat import Repeat
@@ -37,13 +38,13 @@ class Receiver(Protocol):
         """The connection ended or spoke nonsense before the answer was complete."""
 
 
-_JOINED_BELOW = 64 << 10
+_JOINED_BELOW: Final = 64 << 10
 """Copying a small body behind its head is cheaper than handing over two buffers."""
 
 LENGTH, CHUNKED, UNTIL_CLOSE, EMPTY = "length", "chunked", "until_close", "empty"
 
 
-_NO_HEAD = AnswerHead([])
+_NO_HEAD: Final = AnswerHead([])
 
 
 class Connection(asyncio.Protocol):
@@ -242,7 +243,7 @@ class Said(NamedTuple):
     head: AnswerHead
 
 
-_UNLIKE_ENOUGH = 64
+_UNLIKE_ENOUGH: Final = 64
 """An engine whose heads differ this often in a row (an id in each, say) is no longer listened to for repeats."""
 
 
@@ -251,6 +252,7 @@ class Pool:
 
     def __init__(self, spec: WorkerSpec, client: Client) -> None:
         self.spec = spec
+        self.heads = Heads(spec)
         self._client = client
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
