@@ -1,10 +1,12 @@
-"""`python -m bench.kv_speed`: what cache-aware routing costs, in CPU time; exit 1 when a bar is missed.
+"""`python -m bench.kv_speed [--out PAGE]`: what the parts of cache-aware routing cost; exit 1 when a bar is missed.
 
 Each figure is the median of several rounds of this process's own CPU time, so that a busy machine changes it little.
+Writes bench/results/kv-speed.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import statistics
@@ -14,13 +16,15 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from bench import kv_bodies
+from bench.record import RESULTS, Bar, publish
 from infera_cli.blocks import chain
+from infera_cli.fleet.kv_feed.counters import FeedCounters
+from infera_cli.fleet.kv_feed.intake import Inlet, Intake
 from infera_cli.gateway.kv.reader import PromptReader
-from infera_cli.protocol.kv_events import Stored, decode
 from infera_cli.routing.kv import KvAware, KvBook, KvWeights
 from infera_cli.routing.prefix import PrefixIndex
 from infera_cli.routing.prompt import Prompt
@@ -29,7 +33,7 @@ from infera_cli.tokens.load import load_all
 
 SIZE = 16
 ROUNDS = 7
-_missed = 0
+BLOCKS = 100_000
 
 
 def cpu(work: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -42,50 +46,64 @@ def cpu(work: Callable[[], object], rounds: int = ROUNDS) -> float:
     return statistics.median(taken)
 
 
-def tell(name: str, value: float, unit: str, bar: float, *, least: bool = False) -> None:
-    """One figure against its bar."""
-    global _missed  # noqa: PLW0603 - the exit code of a script
-    met = value >= bar if least else value <= bar
-    _missed += not met
-    print(f"{'met   ' if met else 'MISSED'} {name}: {value:,.4g} {unit}, bar {'at least ' if least else ''}{bar:,g}")
+def at_most(claim: str, value: float, unit: str, limit: float) -> Bar:
+    """A figure that must not be above `limit`."""
+    return Bar(claim, f"≤ {limit:,g} {unit}", f"{value:,.4g} {unit}", value <= limit)
+
+
+def at_least(claim: str, value: float, unit: str, limit: float) -> Bar:
+    """A figure that must not be below `limit`."""
+    return Bar(claim, f"≥ {limit:,g} {unit}", f"{value:,.0f} {unit}", value >= limit)
 
 
 # ── the index ────────────────────────────────────────────────────────────────────────────────────────
-def payloads(blocks: int, per_event: int, per_batch: int = 8) -> list[bytes]:
-    """Batches as vLLM publishes them."""
+def payloads(blocks: int, per_event: int, *, in_a_row: bool = False) -> list[bytes]:
+    """Batches of eight events as vLLM publishes them, each the beginning of a prompt; `in_a_row` as SGLang does, where
+    an event goes on where the one before ended."""
     dice = random.Random(1)
-    found = []
-    for _ in range(blocks // (per_event * per_batch)):
-        events = [
-            {"type": "BlockStored", "block_hashes": [dice.getrandbits(64) for _ in range(per_event)],
-             "parent_block_hash": None, "token_ids": [dice.randrange(150_000) for _ in range(per_event * SIZE)],
-             "block_size": SIZE, "lora_id": None, "medium": "GPU", "lora_name": None, "group_idx": 0,
-             "kv_cache_spec_kind": "full_attention"}
-            for _ in range(per_batch)
-        ]
+    found, parent = [], None
+    for _ in range(blocks // (per_event * 8)):
+        events = []
+        for _ in range(8):
+            hashes = [dice.getrandbits(64) for _ in range(per_event)]
+            tokens = [dice.randrange(150_000) for _ in range(per_event * SIZE)]
+            events.append({
+                "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent, "token_ids": tokens,
+                "block_size": SIZE, "lora_id": None, "medium": "GPU", "lora_name": None, "group_idx": 0,
+                "kv_cache_spec_kind": "full_attention",
+            })  # fmt: skip
+            parent = hashes[-1] if in_a_row else None
         found.append(msgspec.msgpack.encode([1.0, events, 0]))
     return found
 
 
+class Nobody(Intake):
+    """An intake that is not woken: its inlets are worked off at once."""
+
+    def wake(self, inlet: Inlet) -> None:
+        """Nothing to do."""
+
+
 def take_in(batches: list[bytes]) -> PrefixIndex:
-    """From the wire into an index."""
-    index = PrefixIndex()
-    slot = index.open("w")
+    """From the wire into an index, the way that payloads go."""
+    intake = Nobody(PrefixIndex(1 << 30))
+    inlet = Inlet(intake, intake.index.open("w"), FeedCounters(), SIZE)
     for payload in batches:
-        for event in decode(payload).events:
-            if isinstance(event, Stored):
-                index.store(slot, event.parent, event.hashes, event.tokens, event.block_size, adapter=event.adapter,
-                            salt=event.salt, extras=event.extras, group=event.group)
-    return index
+        inlet.apply(payload)
+        while inlet.step(0.0):
+            pass
+    return intake.index
 
 
-def index_figures() -> None:
+def index_figures() -> list[Bar]:
     """Speed from the wire, and memory."""
-    for per_event in (32, 4, 1):
-        batches = payloads(100_000, per_event)
-        tell(f"blocks a second from the wire, {per_event} to an event",
-             100_000 / cpu(lambda batches=batches: take_in(batches), 3), "blocks/s",  # type: ignore[misc]
-             200_000 if per_event > 1 else 80_000, least=True)
+    bars = []
+    for per_event, in_a_row in ((32, False), (4, False), (1, True), (1, False)):
+        batches = payloads(BLOCKS, per_event, in_a_row=in_a_row)
+        blocks = len(take_in(batches))
+        speed = blocks / cpu(lambda batches=batches: take_in(batches), 5)  # type: ignore[misc]
+        shape = f"{per_event} to an event" + (", each going on" if in_a_row else "")
+        bars.append(at_least(f"blocks from the wire, {shape}", speed, "blocks/s", 200_000))
     worst = 0.0
     for count in (100_000, 180_000, 360_000):  # dictionaries have just grown, or are just about to
         batches = payloads(count, 32)
@@ -93,10 +111,10 @@ def index_figures() -> None:
         index = take_in(batches)
         worst = max(worst, tracemalloc.get_traced_memory()[0] / len(index))
         tracemalloc.stop()
-    tell("memory of a block with all maps", worst, "bytes", 300)
+    return [*bars, at_most("memory of a block with all maps", worst, "bytes", 300)]
 
 
-def decision_figure() -> None:
+def decision_figure() -> Bar:
     """512 workers, a prompt of 8,000 blocks, hashes given."""
     book = KvBook(PrefixIndex())
     workers = [Worker(WorkerSpec(id=f"w{n}", host="h", port=1 + n, kv_block_size=SIZE), n) for n in range(512)]
@@ -113,62 +131,40 @@ def decision_figure() -> None:
     kv, pool = KvAware(book, KvWeights()), Pool(workers)
     prompt = Prompt(chains={("vllm", SIZE): hashes}, lengths={"vllm": len(tokens)})
     taken = cpu(lambda: kv.weigh(Ask(work=prompt), pool, 0), 31)
-    tell("a decision over 512 workers and 8,000 blocks", taken * 1e3, "ms", 2)
+    return at_most("a decision over 512 workers and 8,000 blocks", taken * 1e3, "ms", 2)
 
 
 # ── tokens ───────────────────────────────────────────────────────────────────────────────────────────
-def coding_agent(reader: PromptReader) -> None:
-    """A turn of 100,000 tokens, 300 messages, 40 tools; all but the last step seen."""
-    source = Path(json.__file__).with_name("decoder.py").read_text() * 4
-    dice = random.Random(3)
-
-    def text(length: int) -> str:
-        at = dice.randrange(len(source) - length)
-        return source[at : at + length]
-
-    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": text(300), "parameters": {
-        "type": "object", "properties": {"path": {"type": "string"}}}}} for n in range(40)]  # fmt: skip
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": text(6000)}, {"role": "user", "content": text(2000)},
-    ]  # fmt: skip
-    while len(messages) < 299:
-        step = len(messages)
-        call = {"id": f"c{step}", "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "a"}'}}
-        messages += [{"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
-                     {"role": "tool", "tool_call_id": f"c{step}", "content": text(1900)}]
-    bodies = []
-    for _ in range(ROUNDS + 1):
-        bodies.append(json.dumps({"model": "m", "messages": messages, "tools": tools}).encode())
-        call = {"id": "c", "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "a"}'}}
-        messages = [*messages, {"role": "assistant", "content": text(200), "tool_calls": [call]},
-                    {"role": "tool", "tool_call_id": "c", "content": text(1500)}]
-    found = reader.start(b"", bodies[0]).finish()
-    left = iter(bodies[1:])
-    taken = cpu(lambda: reader.start(b"", next(left)).finish())
-    length = found.lengths["vllm"]
-    tell(f"a coding agent's turn of {length:,} tokens, all but the last step seen", taken * 1e3, "ms", 10)
-
-
-def token_figures(model: Path) -> None:
+def token_figures(model: Path) -> list[Bar]:
     """Known and unknown prompts."""
     reader = PromptReader(load_all([str(model)]), lambda: {("vllm", SIZE)})
-    coding_agent(reader)
-    words = " ".join(f"word{n}" for n in range(1400))
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": words}]}).encode()
-    reader.start(b"", body).finish()
-    tell("a conversation of some 4,000 tokens seen before", cpu(lambda: reader.start(b"", body).finish(), 31) * 1e6,
-         "µs", 200)
+    agent = kv_bodies.Agent().requests()
+    length = reader.start(b"", next(agent)).finish().lengths["vllm"]
+    bodies = iter([next(agent) for _ in range(ROUNDS)])
+    turn = cpu(lambda: reader.start(b"", next(bodies)).finish())
+    body = json.dumps(kv_bodies.conversation()).encode()
+    short = reader.start(b"", body).finish().lengths["vllm"]
+    again = cpu(lambda: reader.start(b"", body).finish(), 31)
+    return [
+        at_most(f"a coding agent's turn of {length:,} tokens, all but the last step seen", turn * 1e3, "ms", 10),
+        at_most(f"a conversation of {short:,} tokens seen before", again * 1e6, "µs", 200),
+    ]
 
 
 def main() -> int:
-    """All figures."""
-    from tests.tokens import models, templates  # noqa: PLC0415 - a tokenizer made on the spot, as the tests have it
-
-    index_figures()
-    decision_figure()
+    """Write the page; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS / "kv-speed.md")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        token_figures(models.write(Path(folder), templates.THINKING))
-    return 1 if _missed else 0
+        bars = [*index_figures(), decision_figure(), *token_figures(kv_bodies.write_model(Path(folder) / "model"))]
+    met = publish(
+        asked.out, "Parts of routing by cache",
+        how="Written by `python -m bench.kv_speed`: CPU time of the parts by themselves, in one process, medians of "
+            f"several rounds. Events have blocks of {SIZE} tokens and go through everything behind the socket.",
+        tables=[], bars=bars,
+    )  # fmt: skip
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

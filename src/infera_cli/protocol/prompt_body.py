@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from infera_cli.blocks import reference_hash
 
@@ -21,13 +22,17 @@ _RETENTION: dict[str, Retention] = {
     **dict.fromkeys(("5m", "short"), "short"),
     **dict.fromkeys(("none", "off", "disabled"), "none"),
 }
+_64_BITS = (1 << 64) - 1
+_CONTROL = b"cache_control"
 _LIST, _NULL = ord("["), ord("n")
 _LONG_TTL = frozenset({"1h", "1hr", "60m", "3600s", "long"})
 _MEDIA = frozenset({"image", "image_url", "input_audio", "document", "file", "video", "audio"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
-class _Body(msgspec.Struct, gc=False):
+class Members(msgspec.Struct, gc=False):
+    """The members of a body that decide its prompt, as they came."""
+
     model: object = None
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
@@ -50,7 +55,7 @@ class _Message(msgspec.Struct, gc=False):
     content: msgspec.Raw = msgspec.Raw(b"")
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(Members).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_messages = msgspec.json.Decoder(list[_Message]).decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -71,14 +76,40 @@ class PromptBody(msgspec.Struct, kw_only=True, gc=False):
     retention: Retention | None = None
 
 
-def read(body: bytes | bytearray) -> PromptBody | None:
-    """The members that matter; None where the body is no object, or no conversation can be seen in it."""
+def members_of(body: bytes | bytearray) -> Members | None:
+    """The members that matter; None where the body is no object."""
     try:
-        found = _decode(body)
+        return _decode(body)
+    except _UNREADABLE:
+        return None
+
+
+def digest(found: Members) -> int | None:
+    """Stands for everything that the prompt's tokens and hints depend on; None where that is of an unusual form."""
+    plain = (found.model, found.cache_salt, found.prompt_cache_retention, found.prompt_cache_key)
+    if found.images is not None or found.audio is not None or _rest(found):
+        return None
+    if not all(each is None or isinstance(each, str) for each in plain):
+        return None
+    key = hash(plain) & _64_BITS  # good enough for what lives as long as this process
+    for raw in (found.messages, found.prompt, found.system, found.tools):
+        key = xxh3_64_intdigest(raw, seed=key)
+    return key
+
+
+def read(body: bytes | bytearray) -> PromptBody | None:
+    """The whole of it; None where the body is no object, or no conversation can be seen in it."""
+    found = members_of(body)
+    return read_members(found) if found is not None else None
+
+
+def read_members(found: Members) -> PromptBody | None:
+    """As `read`, of members that were looked at before."""
+    try:
         messages = _messages(found.messages)
         prompt = msgspec.json.decode(found.prompt) if found.prompt else None
         lists = [*_lists(messages), *_system(found.system)]
-        tools = msgspec.json.decode(found.tools) if b"cache_control" in body and found.tools else None
+        tools = msgspec.json.decode(found.tools) if found.tools and _CONTROL in bytes(found.tools) else None
     except _UNREADABLE:
         return None
     return PromptBody(
@@ -122,13 +153,13 @@ def _system(raw: msgspec.Raw) -> Iterator[list[Any]]:
         yield msgspec.json.decode(raw)
 
 
-def _rest(found: _Body) -> dict[str, Any]:
+def _rest(found: Members) -> dict[str, Any]:
     named = ("chat_template", "chat_template_kwargs", "continue_final_message", "documents", "reasoning_effort")
     return {name: value for name in named if (value := getattr(found, name)) is not None}
 
 
 # ── images (infera-wire §4.7) ────────────────────────────────────────────────────────────────────────
-def _media(found: _Body, lists: Sequence[list[Any]]) -> tuple[int, ...] | None:
+def _media(found: Members, lists: Sequence[list[Any]]) -> tuple[int, ...] | None:
     blocks = [part for parts in lists for part in parts if isinstance(part, dict) and part.get("type") in _MEDIA]
     images = found.images if isinstance(found.images, list) else []
     if not blocks and not images and not found.audio:
@@ -157,7 +188,7 @@ def _reference(block: Any) -> str | None:
 
 
 # ── retention (infera-wire §4.6) ─────────────────────────────────────────────────────────────────────
-def _retention(found: _Body, lists: Sequence[list[Any]]) -> Retention | None:
+def _retention(found: Members, lists: Sequence[list[Any]]) -> Retention | None:
     hints: list[Retention | None] = [None]
     if isinstance(found.prompt_cache_retention, str):
         hints.append(_RETENTION.get(found.prompt_cache_retention.strip().lower()))

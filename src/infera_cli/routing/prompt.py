@@ -9,6 +9,11 @@ Retention = Literal["none", "short", "long"]
 Style = str
 """How an engine makes tokens of a request: vllm, sglang, atom, pypto, sim (engines §6)."""
 
+PartName = str | tuple[int, str]
+"""A part of a prompt by its name, or a message by its number and role."""
+Parts = Sequence[tuple[PartName, int]]
+"""Names and digests of a prompt's parts, in order."""
+
 _FACTORS: Mapping[Retention | None, float] = {"long": 2.0, "none": 0.1}
 
 
@@ -33,7 +38,8 @@ class Prompt:
 
     `chains` has the hashes of the full blocks by (style, unit), `lengths` the tokens by style. `images` are
     the keys of its images in document order (infera-wire §4.7), None for text. `expected` are the tokens that
-    the chosen worker should report as cached, −1 while nobody was chosen; `choice` is the scorer's last one.
+    the chosen worker should report as cached, −1 while nobody was chosen; `choice` is the scorer's last one. `parts`
+    tell where two turns of a conversation differ.
     """
 
     __slots__ = ("chains", "choice", "expected", "images", "lengths", "parts", "retention")
@@ -41,7 +47,7 @@ class Prompt:
     def __init__(
         self, *, chains: Mapping[tuple[Style, int], Sequence[int]] | None = None,
         lengths: Mapping[Style, int] | None = None, images: Sequence[int] | None = None,
-        retention: Retention | None = None, parts: Sequence[tuple[str, int]] = (),
+        retention: Retention | None = None, parts: Parts = (),
     ) -> None:  # fmt: skip
         self.chains = chains if chains is not None else {}
         self.lengths = lengths if lengths is not None else {}

@@ -90,6 +90,10 @@ class Prompts:
         cutter = self._cutters.get(_NOTHING)
         return cutter is not None and cutter.exact
 
+    def day(self) -> date | None:
+        """The day, where the template puts it into what it renders (engines §6.1)."""
+        return date.today() if self.template is not None and self.template.dated else None  # as templates do
+
     # ── completions ──────────────────────────────────────────────────────────────────────────────────
     def completion(self, style: str, prompt: Any) -> Job:
         """The first prompt of a completion request. Raises Unrenderable."""
@@ -191,9 +195,8 @@ class _Conversation:
 
     def _keys_of(self, cut: Sequence[Section]) -> list[int]:
         """A key for each section, of all that its text depends on."""
-        template, messages = self._prompts.template, self._chat.messages
-        dated = date.today() if template is not None and template.dated else None  # as templates do
-        base = hash((self._style, self._known, dated))
+        messages = self._chat.messages
+        base = hash((self._style, self._known, self._prompts.day()))
         keys = []
         for part in cut:
             key = (base ^ part.mark) & _64_BITS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from infera_cli.gateway.kv.sessions import Sessions, common_blocks
+from infera_cli.gateway.kv.sessions import Sessions, common_blocks, parts_of
 from infera_cli.protocol.prompt_body import read
 from infera_cli.routing.prompt import Prompt
 from tests.gateway.kv.worlds import KvServer
@@ -99,9 +99,9 @@ def test_sessions_are_bounded() -> None:
     body = read(b'{"messages":[{"role":"user","content":"x"}]}')
     assert body is not None
     for number in range(5000):
-        sessions.saw(f"s{number}", body, Prompt(chains={("vllm", 16): [1, 2, 3]}))
+        sessions.saw(f"s{number}", Prompt(chains={("vllm", 16): [1, 2, 3]}, parts=parts_of(body)))
     for number in range(5000):
-        sessions.saw(f"s{number}", body, Prompt(chains={("vllm", 16): [1, 9, 9]}))
+        sessions.saw(f"s{number}", Prompt(chains={("vllm", 16): [1, 9, 9]}, parts=parts_of(body)))
     assert len(sessions.listing()) <= 1000
     assert sessions._turns.size <= 100_000
 

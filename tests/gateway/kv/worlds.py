@@ -41,7 +41,8 @@ class KvServer(LocalServer):
     def tokens(self, body: dict[str, Any]) -> list[int]:
         """What the body's prompt is made of."""
         reading = self.cache.reader.start(b"", msgspec.json.encode(body))
-        (job,) = reading._jobs.values()
+        assert reading._work is not None
+        (job,) = reading._work.jobs.values()
         packed = b"".join(piece for _, piece in job.run())
         return [int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4)]
 

@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
+from infera_cli.routing.prompt import Prompt
+
 log = logging.getLogger("infera.kv")
 
 _WHY = {
@@ -33,6 +35,13 @@ class PromptCounters:
     fallbacks: Counter[str] = field(default_factory=Counter)
     retention: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
+
+    def read(self, prompt: Prompt) -> None:
+        """A prompt's tokens are known."""
+        self.rendered += 1
+        self.tokens += max(prompt.lengths.values(), default=0)
+        if prompt.chains and not any(prompt.chains.values()):
+            self.short += 1
 
     def fallback(self, cause: str, detail: str = "") -> None:
         """A request could not be rendered."""

@@ -59,10 +59,10 @@ class KvPlan:
             return
         reading = self._reader.start(relay.target, body)
         if reading.cost <= AT_ONCE:
-            self._go_on(relay, reading, reading.finish())
+            self._go_on(relay, reading.finish())
         elif self._waiting >= WAITING_MOST:
             self._reader.counters.fallback("busy")
-            self._go_on(relay, reading, reading.bare())
+            self._go_on(relay, reading.bare())
         else:
             self._in_thread(relay, reading, self._reader)
 
@@ -71,18 +71,18 @@ class KvPlan:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _go_on(self, relay: Relay, reading: Reading, prompt: Prompt) -> None:
+    def _go_on(self, relay: Relay, prompt: Prompt) -> None:
         ask = relay.ask
-        if self._sessions is not None and reading.body is not None and _is_named(relay):
-            self._sessions.saw(ask.session or "", reading.body, prompt)
+        if self._sessions is not None and prompt.chains and _is_named(relay):
+            self._sessions.saw(ask.session or "", prompt)
         relay.ask = Ask(ask.model, ask.session, ask.tried, prompt, ask.only)
         relay.attempt(self._clock())
 
-    def _go_on_later(self, relay: Relay, reading: Reading, prompt: Prompt) -> None:
+    def _go_on_later(self, relay: Relay, prompt: Prompt) -> None:
         if relay.response_complete:  # the client left, or its time was up
             return
         try:
-            self._go_on(relay, reading, prompt)
+            self._go_on(relay, prompt)
         except InferaError as error:
             relay.refuse(error)
 
@@ -99,7 +99,7 @@ class KvPlan:
             self._waiting -= 1
             patience.cancel()
             if not work.cancelled():
-                self._go_on_later(relay, reading, work.result())
+                self._go_on_later(relay, work.result())
 
         work.add_done_callback(done)
 
@@ -108,7 +108,7 @@ class KvPlan:
     ) -> None:
         if work.cancel():
             reader.counters.fallback("timeout")
-            self._go_on_later(relay, reading, reading.bare())
+            self._go_on_later(relay, reading.bare())
 
 
 def _is_named(relay: Relay) -> bool:

@@ -15,16 +15,12 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from infera_cli.protocol.prompt_body import PromptBody
-from infera_cli.routing.prompt import Prompt
+from infera_cli.routing.prompt import PartName, Parts, Prompt
 from infera_cli.tokens.memo import Memo
 
 KEPT_BYTES = 32 << 20
 BREAKS_KEPT = 1000
 _PER_BLOCK = 48
-
-Parts = Sequence[tuple[str, int]]
-"""Names and digests of a prompt's parts, in order."""
-
 
 class _Turn:
     """The last turn of a session."""
@@ -46,15 +42,13 @@ class Sessions:
         self._turns: Memo[str, _Turn] = Memo(kept_bytes)
         self._breaks: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
-    def saw(self, session: str, body: PromptBody, prompt: Prompt) -> None:
+    def saw(self, session: str, prompt: Prompt) -> None:
         """A turn of `session`, with the hashes of its prompt."""
-        if not prompt.chains:
-            return
         (_, unit), chain = next(iter(prompt.chains.items()))
-        parts = parts_of(body)
+        parts = prompt.parts
         before = self._turns.get(session)
         number = before.number + 1 if before is not None else 1
-        if before is not None and before.unit == unit:
+        if before is not None and before.unit == unit and before.chain is not chain:
             common = common_blocks(before.chain, chain)
             if common < len(before.chain):
                 self._broke(session, number, first_difference(before.parts, parts), (len(before.chain) - common) * unit)
@@ -88,25 +82,26 @@ def common_blocks(old: Sequence[int], new: Sequence[int]) -> int:
     return low
 
 
-def parts_of(body: PromptBody) -> list[tuple[str, int]]:
+def parts_of(body: PromptBody) -> Parts:
     """What a prompt consists of, in the order in which people change it by mistake."""
     system = body.system or b"".join(raw for role, raw in body.messages if role in ("system", "developer"))
     text = _text(system)
-    parts = [
+    parts: list[tuple[PartName, int]] = [
         ("first line of the system text", _digest(text.partition("\n")[0].encode("utf-8", "replace"))),
         ("tools", _digest(body.tools)),
         ("system text", _digest(system)),
     ]
     parts += [
-        (f"message {number} ({role})", _digest(raw))
-        for number, (role, raw) in enumerate(body.messages, 1) if role not in ("system", "developer")
+        ((number, role), _digest(raw)) for number, (role, raw) in enumerate(body.messages, 1)
+        if role not in ("system", "developer")
     ]  # fmt: skip
     return parts
 
 
 def first_difference(old: Parts, new: Parts) -> str:
     """The first part of `old` that `new` has otherwise, or has not."""
-    for place, (name, digest) in enumerate(old):
+    for place, (part, digest) in enumerate(old):
+        name = part if isinstance(part, str) else f"message {part[0]} ({part[1]})"
         if place >= len(new):
             return f"{name}, left out"
         if new[place][1] != digest:

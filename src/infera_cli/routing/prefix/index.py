@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from infera_cli.routing.prefix.slot import BLOCK_BYTES, Run, Slot, pack
 
-_FIRST_STEP = 64
+_FIRST_STEP = 512
 _AT_ONCE = 4096
 """Blocks that are forgotten within one call; more are forgotten bit by bit by `tidy`."""
 _SETS = 4096
@@ -210,6 +210,8 @@ class PrefixIndex:
         """
         get, found = self._holders.get, []
         at, place, step, count = 0, 0, _FIRST_STEP, len(hashes)
+        if count:
+            among &= get(hashes[0], 0)
         while at < count and among:
             # In C: equal sets are one object, and most of a piece is one run.
             piece = list(map(get, hashes[at : at + step], repeat(0)))

@@ -1,0 +1,81 @@
+"""Conversations to measure cache-aware routing with: one of 4,000 tokens, a coding agent's, and text never seen."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from infera_cli.tokens.load import load
+from infera_cli.tokens.prompts import Chat, Told
+
+STEPS_SEEN = 299
+"""Messages of the agent's first request."""
+
+
+def write_model(folder: Path) -> Path:
+    """A model folder with a tokenizer made on the spot, as the tests have it."""
+    from tests.tokens import models, templates  # noqa: PLC0415 - it trains one when it is asked
+
+    return models.write(folder, templates.THINKING)
+
+
+def tokens_of(model: Path, body: dict[str, Any]) -> list[int]:
+    """The tokens that an engine makes of a chat."""
+    told = [Told(message["role"], json.dumps(message).encode()) for message in body["messages"]]
+    packed = b"".join(piece for _, piece in load(str(model)).chat("vllm", Chat(told)).run())
+    return list(struct.unpack(f"<{len(packed) // 4}I", packed))
+
+
+def conversation(messages: int = 20, words: int = 33) -> dict[str, Any]:
+    """A conversation of some 4,000 tokens."""
+    roles = ("user", "assistant")
+    told = [
+        {"role": roles[at % 2], "content": " ".join(f"word{at}{n}" for n in range(words))} for at in range(messages - 1)
+    ]
+    return {"model": "m", "messages": told}
+
+
+class Agent:
+    """A coding agent at work: 40 tools, and two messages more with every request."""
+
+    def __init__(self, seed: int = 3) -> None:
+        self._source = Path(json.__file__).with_name("decoder.py").read_text() * 4
+        self._dice = random.Random(seed)
+        self.tools = [{"type": "function", "function": {
+            "name": f"tool_{n}", "description": self._text(300),
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        }} for n in range(40)]  # fmt: skip
+        self.messages: list[dict[str, Any]] = [
+            {"role": "system", "content": self._text(6000)}, {"role": "user", "content": self._text(2000)},
+        ]  # fmt: skip
+        while len(self.messages) < STEPS_SEEN:
+            self._step(f"c{len(self.messages)}", "Let me look.", 1900)
+
+    def _text(self, length: int) -> str:
+        at = self._dice.randrange(len(self._source) - length)
+        return self._source[at : at + length]
+
+    def _step(self, name: str, said: str, answer: int) -> None:
+        call = {"id": name, "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "a"}'}}
+        self.messages += [
+            {"role": "assistant", "content": said, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": name, "content": self._text(answer)},
+        ]
+
+    def requests(self, **more: Any) -> Iterator[bytes]:
+        """Request after request, each with one step more than the one before."""
+        while True:
+            yield json.dumps({"model": "m", "messages": self.messages, "tools": self.tools, **more}).encode()
+            self._step("c", self._text(200), 1500)
+
+
+def strangers(size: int = 32_000, seed: int = 4, **more: Any) -> Iterator[bytes]:
+    """Text that nobody saw before, `size` characters a request."""
+    dice = random.Random(seed)
+    while True:
+        words = " ".join(f"{dice.choice('abcdefgh')}{dice.getrandbits(24):x}" for _ in range(size // 8))[:size]
+        yield json.dumps({"model": "m", "messages": [{"role": "user", "content": words}], **more}).encode()

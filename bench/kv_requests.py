@@ -1,0 +1,235 @@
+"""Whole requests under `kv-aware`: `python -m bench.kv_requests [--quick] [--out PAGE]`; exit 1 when a bar is missed.
+
+Two routers, `session` and `kv-aware`, before stand-in engines that publish their caches. First the CPU of each per
+streamed request on a conversation seen before; then how long others wait while a coding agent's turns, and prompts
+never seen, come in beside them. Writes bench/results/kv-requests.md, with --quick only where --out says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from statistics import median, quantiles
+
+import uvloop
+
+from bench import kv_bodies, machine
+from bench.contenders import Contender, infera
+from bench.load import Client, Tally, Traffic, closed_loop, connect
+from bench.record import RESULTS, Bar, grid, publish
+from bench.scenarios import EVENTS, SESSIONS, run
+
+RATIO, WAIT = 1.5, 5.0
+OTHERS_RATE, HEAVY_EVERY = 200.0, 0.1
+"""Others a second, and seconds from one heavy request to the next."""
+CONNECTIONS = {"unpaced": 32, "paced": 128}
+
+
+@dataclass(frozen=True)
+class Seen(Traffic):
+    """The conversation that the engines hold, in sessions of the client's own naming."""
+
+    body: bytes = b""
+
+    def requests(self) -> Iterator[bytes]:
+        """Endless requests, ready to write."""
+        return cycle([request(self.body, f"X-Session-Id: bench-{n}\r\n") for n in range(SESSIONS)])
+
+
+def request(body: bytes, headers: str = "") -> bytes:
+    """A chat request on the wire."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n{headers}"
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head.encode(), len(body), body)
+
+
+def command(flags: Sequence[str], folder: Path, port: int, upstreams: Sequence[int]) -> list[str]:
+    """`infera serve` with more flags."""
+    return [*infera(folder, port, upstreams), *flags]
+
+
+@contextlib.contextmanager
+def routers(folder: Path, model: Path, held: dict[str, object]) -> Iterator[dict[str, tuple[machine.Process, int]]]:
+    """Both routers, by policy, on one core; engines on the other, which hold the conversation `held`."""
+    router_core, load_core = machine.two_cores()
+    machine.raise_file_limit()
+    prompts = folder / "prompts.json"
+    prompts.write_text(json.dumps([kv_bodies.tokens_of(model, held)]))
+    upstream = machine.Process([sys.executable, "-m", "bench.kv_upstream", "2", str(prompts)], core=load_core,
+                               log=folder / "upstream.log", stdout=subprocess.PIPE)  # fmt: skip
+    assert upstream.popen.stdout is not None
+    started: dict[str, tuple[machine.Process, int]] = {}
+    try:
+        ports = json.loads(upstream.popen.stdout.readline())
+        for policy in ("session", "kv-aware"):
+            flags = ["--router-policy", policy, "--router-tokenizer-path", str(model)]
+            ours = Contender(policy, partial(command, flags), lambda: "")
+            started[policy] = ours.start(folder, ports, router_core)
+        yield started
+    finally:
+        for process, _ in started.values():
+            process.stop()
+        upstream.stop()
+
+
+# ── what a request costs ─────────────────────────────────────────────────────────────────────────────
+def cost(process: machine.Process, port: int, traffic: Traffic, connections: int, seconds: float) -> float:
+    """CPU µs a stream. Raises SystemExit where a request failed."""
+    before = process.cpu()
+    tally = run(closed_loop(port, traffic, connections=connections, seconds=seconds), 120)
+    if tally.failed or not tally.done:
+        raise SystemExit(f"{tally.failed} of {tally.done + tally.failed} requests failed")
+    return (process.cpu() - before) / tally.done * 1e6
+
+
+def costs(up: dict[str, tuple[machine.Process, int]], held: dict[str, object], rounds: int, seconds: float
+          ) -> dict[str, list[tuple[float, float]]]:  # fmt: skip
+    """(session, kv-aware) of each round, by kind of stream."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for kind, connections in CONNECTIONS.items():
+        # The stand-in paces what has the word in it; a member that no template reads leaves the prompt as it is.
+        document = {**held, "max_tokens": EVENTS, "stream": True, "user": kind if kind == "paced" else "quick"}
+        traffic = Seen(prompt=0, events=EVENTS, body=json.dumps(document).encode())
+        for process, port in up.values():
+            cost(process, port, traffic, connections, 0.5)  # what is seen for the first time
+        found[kind] = []
+        for _ in range(rounds):
+            session, aware = (cost(*up[policy], traffic, connections, seconds) for policy in ("session", "kv-aware"))
+            found[kind].append((session, aware))
+    return found
+
+
+# ── what others wait ─────────────────────────────────────────────────────────────────────────────────
+class Beside:
+    """A steady flow of short requests, and heavy ones at times; whose answers overlap with a heavy one counts."""
+
+    def __init__(self, port: int, heavy: Sequence[bytes]) -> None:
+        self._port = port
+        self._heavy = heavy
+        self._windows: list[tuple[float, float]] = []
+        self._spans: list[tuple[float, float]] = []
+        self._failed = 0
+
+    async def measure(self, seconds: float) -> list[float]:
+        """Latencies in ms of those that had a heavy request beside them, all of them where there are no heavy ones."""
+        flow = asyncio.create_task(self._others(seconds))
+        await self._heavies()
+        await flow
+        if self._failed:
+            raise SystemExit(f"{self._failed} requests failed")
+        beside = [
+            (begin, end) for begin, end in self._spans
+            if not self._heavy or any(begin < until and end > since for since, until in self._windows)
+        ]  # fmt: skip
+        return [(end - begin) * 1e3 for begin, end in beside]
+
+    async def _others(self, seconds: float) -> None:
+        small = request(json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello " * 40}]}).encode())
+        loop, idle, pending = asyncio.get_running_loop(), list[Client](), set[asyncio.Future[None]]()
+
+        def finished(client: Client, good: bool) -> None:
+            self._spans.append((client.sent, time.perf_counter()))
+            self._failed += not good
+            idle.append(client)
+            answered[client].set_result(None)
+
+        answered: dict[Client, asyncio.Future[None]] = {}
+        begin = loop.time()
+        for number in range(int(seconds * OTHERS_RATE)):
+            await asyncio.sleep(max(begin + number / OTHERS_RATE - loop.time(), 0))
+            client = idle.pop() if idle else await connect(self._port, finished, Tally())
+            answered[client] = loop.create_future()
+            pending.add(answered[client])
+            client.send(small)
+        await asyncio.gather(*pending)
+        for client in idle:
+            client.transport.close()
+
+    async def _heavies(self) -> None:
+        if not self._heavy:
+            return
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        client = await connect(self._port, lambda _client, good: over.set_result(good), Tally())
+        due = loop.time()
+        for body in self._heavy:
+            due += HEAVY_EVERY
+            await asyncio.sleep(max(due - loop.time(), 0))
+            over = loop.create_future()
+            client.send(request(body))
+            self._failed += not await over
+            self._windows.append((client.sent, time.perf_counter()))
+        client.transport.close()
+
+
+def waits(port: int, count: int) -> list[tuple[str, float, float]]:
+    """What stands beside short requests, and the median and 99th percentile of their latency, ms."""
+    agent, unseen = kv_bodies.Agent().requests(), kv_bodies.strangers()
+    first = [next(agent)]
+    uvloop.run(Beside(port, first).measure(HEAVY_EVERY))  # what is seen for the first time
+    beside = {
+        "nothing": [],
+        "a coding agent's turns of 100,000 tokens": [next(agent) for _ in range(count)],
+        "32 KB of text never seen": [next(unseen) for _ in range(count)],
+    }
+    found = []
+    for name, heavy in beside.items():
+        latencies = uvloop.run(Beside(port, heavy).measure(count * HEAVY_EVERY))
+        found.append((name, median(latencies), quantiles(latencies, n=100)[98]))
+    return found
+
+
+def main() -> int:
+    """Write the page; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    rounds, seconds, count = (2, 1.0, 20) if asked.quick else (5, 2.5, 150)
+    held = kv_bodies.conversation()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = kv_bodies.write_model(folder / "model")
+        length = len(kv_bodies.tokens_of(model, held))
+        with routers(folder, model, held) as up:
+            streams = costs(up, held, rounds, seconds)
+            latencies = waits(up["kv-aware"][1], count)
+    rows, bars = [], []
+    for kind, found in streams.items():
+        ratio = median(aware / session for session, aware in found)
+        session, aware = (median(column) for column in zip(*found, strict=True))
+        rows.append((kind, f"{session:.0f}", f"{aware:.0f}", f"{ratio:.2f}"))
+        bars.append(Bar(f"CPU of a stream on a conversation seen before, {kind}", f"≤ {RATIO:g} × session",
+                        f"{ratio:.2f} ×", ratio <= RATIO))  # fmt: skip
+    usual = latencies[0][2]
+    for what, _, worst in latencies[1:]:
+        bars.append(Bar(f"p99 of what others wait because of {what}", f"≤ {WAIT:g} ms", f"{worst - usual:.1f} ms",
+                        worst - usual <= WAIT))  # fmt: skip
+    met = publish(
+        asked.out or (Path(os.devnull) if asked.quick else RESULTS / "kv-requests.md"), "Whole requests by cache",
+        how=f"Written by `python -m bench.kv_requests`. CPU µs of the router a stream of {EVENTS} events on a "
+            f"conversation of {length:,} tokens that both engines hold, in {SESSIONS} sessions: medians of {rounds} "
+            f"interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second beside a heavy one "
+            f"every {HEAVY_EVERY:g} s: latency, in ms, of those that were open together with a heavy one.",
+        tables=[
+            grid(("stream", "session", "kv-aware", "ratio"), rows),
+            grid(("beside", "p50", "p99"), [(what, f"{mid:.2f}", f"{p99:.2f}") for what, mid, p99 in latencies]),
+        ],
+        bars=bars,
+    )  # fmt: skip
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
