@@ -19,7 +19,7 @@ from infera_cli.gateway.identity import RandomBytes, name
 from infera_cli.gateway.ports import Fleet, Lease
 from infera_cli.gateway.trip import ScheduledTrip
 from infera_cli.protocol import extensions, prompt_text
-from infera_cli.protocol.openai import peek_form
+from infera_cli.protocol.peek import peek_form
 from infera_cli.protocol.prompt_text import Asked
 from infera_cli.routing.batches import BatchGate
 from infera_cli.routing.nodes import SUSPECT_SECONDS, Node

@@ -12,7 +12,7 @@ import msgspec
 
 from infera_cli.protocol import extensions
 from infera_cli.protocol.extensions import Extensions
-from infera_cli.protocol.openai import NOTHING, Peek, peek_of
+from infera_cli.protocol.peek import NOTHING, Peek, peek_of
 from infera_cli.protocol.prompt_members import SYSTEM, Body, Chat, Said, decode_any, decode_chat
 
 
