@@ -32,6 +32,7 @@ from infera_cli.protocol.slots import pool_of
 BAR = 2.0
 PLANNING_BAR = 50.0  # ms
 _SLOTS = 1000
+_TRIES = 5
 _PORT = 11877
 _SSH_PORT = 11876
 _SOCKETS = 16  # that one sshd may listen on
@@ -114,11 +115,19 @@ def measure(folder: Path, env: dict[str, str], count: int, ready_after: float) -
     begun = time.perf_counter()
     up = subprocess.run([*command, "up", str(file)], env=env, capture_output=True, text=True, check=False)
     spent = time.perf_counter() - begun
-    words = [*command, "down", str(file), "--yes"]
-    down = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    if up.returncode or down.returncode:
-        sys.exit(f"up {up.returncode}, down {down.returncode}:\n{up.stderr[-2000:]}{down.stderr[-2000:]}")
+    stop([*command, "down", str(file), "--yes", "--force"], env)
+    if up.returncode:
+        sys.exit(f"up ended with {up.returncode}:\n{up.stderr[-2000:]}")
     return spent
+
+
+def stop(command: list[str], env: dict[str, str]) -> None:
+    """Take all down: fifty machines that are one may be too busy to answer the first time. Ends the program."""
+    for _ in range(_TRIES):
+        down = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if down.returncode == 0:
+            return
+    sys.exit(f"engines may be left:\n{down.stderr[-2000:]}")
 
 
 def planning() -> float:

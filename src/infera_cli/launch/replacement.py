@@ -9,6 +9,7 @@ TRIES = 5
 LONGEST_PAUSE = 600.0
 PER_HOUR = 3
 HOUR = 3600.0
+_LOOK_MOST = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,10 @@ class Rules:
     def step(self) -> float:
         """How often a launch is looked at; a short launch time-out is honoured, not rounded up (A14)."""
         return max(0.05, min(1.0, self.health_interval, self.launch_timeout / 4))
+
+    def look_every(self, loading: float) -> float:
+        """How long to wait between two looks whether a process that loads is still there: it ends early, or hardly."""
+        return min(_LOOK_MOST, loading / 4)
 
     def is_due(self, down_since: float | None, now: float) -> bool:
         """Whether a replica that is down since then is replaced now."""

@@ -131,14 +131,17 @@ class Supervisor:
         self._watchers[seat.name] = _go(self._until_ready(seat, within))
 
     async def _until_ready(self, seat: Seat, within: float) -> None:
-        begun = self._time.now()
+        begun = look_next = self._time.now()
         deadline = begun + within
         while True:
             await self._time.sleep(max(0.0, min(self.rules.step, deadline - self._time.now())))
             if self._table.is_ready(seat.name):
                 await self._is_ready(seat, self._time.now() - begun)
                 return
-            why = await self._early_end(seat)
+            why, now = None, self._time.now()
+            if now >= look_next:
+                why = await self._early_end(seat)
+                look_next = now + self.rules.look_every(now - begun)
             if why is None and self._time.now() >= deadline:
                 why = (
                     f"it was not ready within --launch-timeout {self.rules.launch_timeout:g} s; "

@@ -69,7 +69,7 @@ class Owner(Protocol):
         """Stop it and wait; what is left of it in words. Raises InferaError."""
 
     async def tail(self, slot: str) -> str:
-        """The last lines of its log; empty when they cannot be had."""
+        """The last lines of a failed launch's log; empty when they cannot be had, or were told already."""
 
     async def reread(self, digests: Mapping[str, str]) -> None:
         """Launch by the file as it is now; `digests` are its, by slot. Raises ConfigError."""
@@ -214,7 +214,7 @@ class Standalone:
     """See Owner: this process holds the lock and supervises for as long as the command runs."""
 
     def __init__(self, pool: Pool, processes: Processes, net: RealNet, state: StateFile, options: Options) -> None:
-        self._pool, self._processes, self._net, self._state = pool, processes, net, state
+        self._pool, self._net, self._state = pool, net, state
         self._table = _Probed()
         self._supervisor = Supervisor(
             pool, processes, self._table, state, rules=_rules(options), time=RealTime()
@@ -253,9 +253,8 @@ class Standalone:
         return await self._supervisor.stop(slot, drain=drain)
 
     async def tail(self, slot: str) -> str:
-        """See Owner."""
-        seat = self._pool.seat(slot)
-        return "" if seat is None else await self._processes.tail(seat.launch)
+        """See Owner: the supervisor is in this process, and tells it in its log."""
+        return ""
 
     async def reread(self, digests: Mapping[str, str]) -> None:
         """See Owner; the file was read when the command began."""

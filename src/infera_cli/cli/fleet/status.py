@@ -21,7 +21,7 @@ COLUMNS = (
     Column("UP", lambda row: _age(row["launched"])),
     Column("ENGINE", lambda row: row["engine"], wide=True),
     Column("LOG", lambda row: row["log"], wide=True),
-    Column("ERROR", lambda row: row["error"]),
+    Column("ERROR", lambda row: " ".join(str(row["error"]).split()) if row["error"] else None),
 )
 Watch = Annotated[bool, typer.Option("--watch", "-w", rich_help_panel="Output", help="Again every two seconds.")]
 
