@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -24,12 +25,42 @@ def read_object(body: bytes | bytearray) -> Object:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        half = _half_a_character(body)
+        if half is not None:
+            raise bad(half, "holds half of a character (a lone surrogate); cut text between characters.") from None
         raise RequestError(f"The body is not valid JSON: {str(wrong)[:120]}.") from None
     except RecursionError:
         raise RequestError("The body is nested too deeply.") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.")
     return value
+
+
+def _half_a_character(body: bytes | bytearray) -> str | None:
+    """The member with a lone surrogate, which agents make when they cut text; None where something else is wrong."""
+    try:
+        found: list[tuple[str, Any]] = [("", json.loads(body))]
+    except (ValueError, RecursionError):
+        return None
+    while found:
+        where, value = found.pop()
+        if isinstance(value, str) and not _is_text(value):
+            return where or "The body"
+        if isinstance(value, dict):
+            if not all(map(_is_text, value)):
+                return where or "The body"
+            found += [(f"{where}.{name}".lstrip("."), inside) for name, inside in reversed(value.items())]
+        elif isinstance(value, list):
+            found += [(f"{where}.{number}".lstrip("."), value[number]) for number in reversed(range(len(value)))]
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_type(value: Any, kind: type, where: str) -> Any:

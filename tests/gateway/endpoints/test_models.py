@@ -46,7 +46,10 @@ async def test_names_that_stand_for_a_model_are_listed_and_found() -> None:
 
 
 async def test_an_unknown_model_is_404_and_lists_what_is_served() -> None:
-    """In the shape of the path's API."""
+    """In the shape of the API that the client speaks."""
     status, body = await got("/v1/models/nope")
     assert (status, body["error"]["code"]) == (404, "model_not_found")
     assert "served: m" in body["error"]["message"]
+    status, theirs = await got("/v1/models/nope", headers=VERSION)
+    assert (status, theirs["type"], theirs["error"]["type"]) == (404, "error", "not_found_error")
+    assert theirs["error"]["message"] == body["error"]["message"]

@@ -306,3 +306,16 @@ def test_any_body_is_translated_or_refused(members: dict[str, Any]) -> None:
     with contextlib.suppress(RequestError):
         body = json.loads(translated(**members).body)
     assert body["model"] == "m"
+
+
+@pytest.mark.parametrize(("member", "body"), [
+    ("messages.0.content", r'{"model":"m","messages":[{"role":"user","content":"cut \ud83d"}]}'),
+    ("messages.0.content.1.text", r'{"messages":[{"content":[{"text":"\ud83d\ude00"},{"text":"\ude00"}]}]}'),
+    ("tools.0.input_schema", r'{"tools":[{"input_schema":{"\ud800":1}}]}'),
+    ("The body", r'{"\ud800":1}'),
+])  # fmt: skip
+def test_half_a_character_is_refused_where_it_stands(member: str, body: str) -> None:
+    """Agents cut text anywhere; the member that they cut is named."""
+    with pytest.raises(RequestError, match="half of a character") as refused:
+        to_chat(body.encode())
+    assert refused.value.param == member

@@ -31,19 +31,26 @@ def clip(text: str) -> str:
     return shown if len(text) <= ECHO_LIMIT else shown[: ECHO_LIMIT - 1] + "…"
 
 
-def error_body(path: str, error: InferaError) -> bytes:
-    """The body of `error` in the dialect of `path`."""
+def is_anthropic(request: Request) -> bool:
+    """Whether an Anthropic client asks: by the path, or by what it says of itself on a path that both APIs have."""
+    path = request.url.path
+    shared = path == "/v1/models" or path.startswith("/v1/models/")
+    return speaks_anthropic(path) or (shared and "anthropic-version" in request.headers)
+
+
+def error_body(request: Request, error: InferaError) -> bytes:
+    """The body of `error` in the dialect of the request."""
+    path = request.url.path
     if path in {"/health", "/replicas"} or path.startswith("/replicas/"):
         return msgspec.json.encode({"object": "error", "message": error.message})
-    return anthropic_body(error) if speaks_anthropic(path) else openai_body(error)
+    return anthropic_body(error) if is_anthropic(request) else openai_body(error)
 
 
 def refuse(request: Request, error: InferaError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that `error` ends."""
-    path = request.url.path
     extra = dict(refusal_fields(error, random()), **(headers or {}))  # noqa: S311 - spreads clients, keeps no secret
-    status = status_of(error, anthropic=speaks_anthropic(path))
-    return Response(error_body(path, error), status_code=status, headers=extra, media_type=_JSON)
+    status = status_of(error, anthropic=is_anthropic(request))
+    return Response(error_body(request, error), status_code=status, headers=extra, media_type=_JSON)
 
 
 def install(app: FastAPI) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from infera_cli.errors import ModelNotFound, NoRoutableWorker
-from infera_cli.gateway.endpoints.answers import clip
+from infera_cli.gateway.endpoints.answers import clip, is_anthropic
 from infera_cli.gateway.endpoints.guards import client_guard
 from infera_cli.gateway.endpoints.health import is_available
 from infera_cli.gateway.endpoints.parts import ControlParts
@@ -27,7 +27,7 @@ def routes(parts: ControlParts) -> APIRouter:
         In Anthropic's shape for a client that says `anthropic-version`.
         """
         known = cards(parts)
-        return JSONResponse(_for_anthropic(known) if _is_anthropic(request) else {"object": "list", "data": known})
+        return JSONResponse(_for_anthropic(known) if is_anthropic(request) else {"object": "list", "data": known})
 
     @router.get("/v1/models/{model:path}", operation_id="get_model", summary="One model")
     async def get_model(request: Request, model: str) -> JSONResponse:
@@ -41,13 +41,9 @@ def routes(parts: ControlParts) -> APIRouter:
                 param="model",
                 code="model_not_found",
             )
-        return JSONResponse(model_info(card) if _is_anthropic(request) else card)
+        return JSONResponse(model_info(card) if is_anthropic(request) else card)
 
     return router
-
-
-def _is_anthropic(request: Request) -> bool:
-    return "anthropic-version" in request.headers
 
 
 def _for_anthropic(known: list[dict[str, Any]]) -> dict[str, Any]:
