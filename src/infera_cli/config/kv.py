@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from infera_cli.config.catalogue import setting
-from infera_cli.config.kinds import Many, Number, Size, Switch, Text
+from infera_cli.config.kinds import Choice, Many, Number, Size, Switch, Text
 from infera_cli.errors import UsageError
+from infera_cli.routing.catalogue import POLICIES
 
 GROUP = "Routing by cache"
 POLICY = "kv-aware"
@@ -41,6 +42,44 @@ def session_affinity() -> Any:
     return setting(
         False, Switch(both=True), GROUP,
         "With kv-aware, keep a session where it was, within the slack, before the caches are weighed.")
+
+
+def inject_retention() -> Any:
+    """The one edit of bodies that anybody may ask for (rulings 8)."""
+    return setting(
+        False, Switch(), GROUP, "Tell engines how long a prompt should stay cached, by members added to the body.")
+
+
+def router_default_retention() -> Any:
+    """The hint of those that give none."""
+    return setting(
+        "long", Choice(("none", "short", "long")), GROUP,
+        "What --inject-retention tells of requests that do not say themselves.")
+
+
+class Routed(Protocol):
+    """The settings that say how requests are routed."""
+
+    @property
+    def router_policy(self) -> str:
+        """`--router-policy`."""
+    @property
+    def router_mode(self) -> str:
+        """`--router-mode`."""
+    @property
+    def inject_retention(self) -> bool:
+        """`--inject-retention`."""
+
+
+def check_modes(settings: Routed) -> None:
+    """What the scheduler's queue and costs do not go with. Raises UsageError."""
+    if POLICIES[settings.router_policy].scored != "cost":
+        return
+    wanted = "--router-mode direct" if settings.router_mode == "direct" else "--inject-retention"
+    if settings.router_mode == "direct" or settings.inject_retention:
+        raise UsageError(
+            f"{wanted} and --router-policy {settings.router_policy} do not go together: the scheduler decides itself; "
+            "choose another policy, e.g. --router-policy session")
 
 
 def check_kv(policy: str, tokenizers: tuple[str, ...], simulated: bool) -> None:

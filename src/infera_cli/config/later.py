@@ -9,10 +9,9 @@ LATER: tuple[str, ...] = (
     "router-backend",
     "nats-server", "nats-req-idle-timeout", "nats-req-max-duration", "nats-req-max-pending",
     "enable-scaling-api", "migration-limit",
-    "inject-retention",
 )
 
-SWITCHES = frozenset({"enable-scaling-api", "inject-retention"})
+SWITCHES = frozenset({"enable-scaling-api"})
 """Those of `LATER` that take no value."""
 
 

@@ -57,6 +57,7 @@ def _with_defaults_of_sources(loaded: Loaded[ServeSettings]) -> Loaded[ServeSett
     origins = {**loaded.origins, **{name: origin for name, (_, origin) in free.items()}}
     settings = replace(loaded.settings, **{name: value for name, (value, _) in free.items()})
     kv.check_kv(settings.router_policy, settings.router_tokenizer_path, bool(settings.sim))
+    kv.check_modes(settings)
     return Loaded(settings, origins)
 
 

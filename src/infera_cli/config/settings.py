@@ -91,6 +91,8 @@ class ServeSettings:
     kv_decode_overlap_weight: float | None = kv.kv_overlap_weight_of("decode")
     kv_index_max_bytes: int = kv.kv_index_max_bytes()
     session_affinity: bool = kv.session_affinity()
+    inject_retention: bool = kv.inject_retention()
+    router_default_retention: str = kv.router_default_retention()
 
     queue_limit: int = scheduling.queue_limit()
     max_kv_usage: float = scheduling.max_kv_usage()

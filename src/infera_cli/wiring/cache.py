@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from typing import cast
 
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError
@@ -22,6 +23,7 @@ from infera_cli.gateway.kv.plan import KvPlan
 from infera_cli.gateway.kv.reader import PromptReader
 from infera_cli.gateway.kv.sessions import Sessions
 from infera_cli.gateway.upstream.fetch import Fetcher
+from infera_cli.protocol.retention import Hint
 from infera_cli.routing.catalogue import Policy
 from infera_cli.routing.kv import KvAware, KvBook, KvWeights
 from infera_cli.routing.prefix import PrefixIndex, Slot
@@ -127,11 +129,11 @@ class CacheAware:
         return model in self._adapters
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────
-    def plan(self, *, direct: bool, clock: Callable[[], float]) -> KvPlan:
+    def plan(self, *, direct: bool, clock: Callable[[], float], hint: Hint | None = None) -> KvPlan:
         """What prepares requests."""
         self._plan = KvPlan(
             self.reader, direct=direct, random_bytes=random.Random().randbytes, clock=clock,  # noqa: S311 - ids
-            sessions=self.sessions,
+            sessions=self.sessions, hint=hint,
         )  # fmt: skip
         return self._plan
 
@@ -190,10 +192,12 @@ def tokenizers_of(settings: ServeSettings) -> Tokenizers:
 def install(
     settings: ServeSettings, policy: Policy, gate: Gate, registry: Registry, bus: Bus
 ) -> CacheAware | None:
-    """Give the gate what `kv-aware` and mode `direct` need; None where no caches are watched."""
-    direct = settings.router_mode == "direct"
+    """Give the gate what `kv-aware`, mode `direct` and hints need; None where no caches are watched."""
+    direct, hint = settings.router_mode == "direct", _hint_of(settings)
     aware = CacheAware(settings, registry) if policy.name == "kv-aware" else None
     if aware is None and not direct:
+        if hint is not None:
+            gate.plan = KvPlan(None, direct=False, random_bytes=gate.random_bytes, hint=hint)
         return None
     if aware is not None:
         sys.setswitchinterval(GIL_SECONDS)
@@ -206,8 +210,13 @@ def install(
     )  # fmt: skip
     gate.dispatcher = dispatcher.over(aware.aware if aware else None, aware.picks if aware else Picks())
     if aware is not None:
-        gate.plan = aware.plan(direct=direct, clock=before.clock)
+        gate.plan = aware.plan(direct=direct, clock=before.clock, hint=hint)
     else:
-        gate.plan = KvPlan(None, direct=True, random_bytes=gate.random_bytes, clock=before.clock)
+        gate.plan = KvPlan(None, direct=True, random_bytes=gate.random_bytes, clock=before.clock, hint=hint)
     return aware
+
+
+def _hint_of(settings: ServeSettings) -> Hint | None:
+    """What engines are told where a request does not say; None where they are told nothing."""
+    return cast("Hint", settings.router_default_retention) if settings.inject_retention else None
 

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from infera_cli.errors import InferaError, NoRoutableWorker
 from infera_cli.gateway.identity import RandomBytes, identify
+from infera_cli.gateway.kv.hints import HintedTrip, takes_hints
 from infera_cli.gateway.kv.reader import PromptReader, Reading
 from infera_cli.gateway.kv.sessions import Sessions
 from infera_cli.protocol.headers import RequestHead
+from infera_cli.protocol.prompt_body import read
+from infera_cli.protocol.retention import Hint
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask
 
@@ -34,14 +37,16 @@ _WORKER = b"x-worker-instance-id"
 
 
 class KvPlan:
-    """A gateway.plan.Plan. `reader` None: prompts are of no interest; `direct`: the caller may choose."""
+    """A gateway.plan.Plan. `reader` None: prompts are of no interest; `direct`: the caller may choose; with `hint`
+    engines are told how long each prompt should stay, so long where it does not say itself."""
 
     def __init__(
         self, reader: PromptReader | None, *, direct: bool, random_bytes: RandomBytes,
-        clock: Callable[[], float] = time.monotonic, sessions: Sessions | None = None,
+        clock: Callable[[], float] = time.monotonic, sessions: Sessions | None = None, hint: Hint | None = None,
     ) -> None:  # fmt: skip
         self._clock = clock
         self._sessions = sessions
+        self._hint: Hint | None = hint
         self._reader = reader
         self._direct = direct
         self._random_bytes = random_bytes
@@ -55,6 +60,9 @@ class KvPlan:
         only = insisted_on(relay.head) if self._direct else None
         relay.ask = Ask(model, pin, only=only)
         if self._reader is None:
+            if self._hint is not None and takes_hints(relay.target):
+                found = read(body)
+                relay.trip = HintedTrip(relay, (found.retention if found is not None else None) or self._hint)
             relay.attempt(self._clock())
             return
         reading = self._reader.start(relay.target, body)
@@ -76,6 +84,8 @@ class KvPlan:
         if self._sessions is not None and prompt.chains and _is_named(relay):
             self._sessions.saw(ask.session or "", prompt)
         relay.ask = Ask(ask.model, ask.session, ask.tried, prompt, ask.only)
+        if self._hint is not None and takes_hints(relay.target):
+            relay.trip = HintedTrip(relay, prompt.retention or self._hint)
         relay.attempt(self._clock())
 
     def _go_on_later(self, relay: Relay, prompt: Prompt) -> None:
