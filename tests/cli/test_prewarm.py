@@ -115,3 +115,10 @@ def test_nothing_to_warm_is_a_usage_error(infera: Infera, server: Stub) -> None:
     server.answers["GET /v1/models"] = (200, {"data": [{"id": "m"}, {"id": "n"}]})
     code, _, err = infera("prewarm", "x", "--server", server.url)
     assert (code, err) == (1, "error: --model must name one of m, n\n")
+
+
+def test_other_names_of_the_one_model_are_no_choice(infera: Infera, server: Stub) -> None:
+    """An alias is listed with the model behind it as its root."""
+    server.answers["GET /v1/models"] = (200, {"data": [{"id": "m", "root": "m"}, {"id": "gpt-5", "root": "m"}]})
+    assert infera("prewarm", "x", "--server", server.url).code == 0
+    assert server.asked[-1].body["model"] == "m"

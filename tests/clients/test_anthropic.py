@@ -42,6 +42,17 @@ def test_a_stream_adds_up_to_the_message(client: anthropic.Anthropic) -> None:
     assert (final.stop_reason, final.usage.output_tokens) == ("max_tokens", 12)
 
 
+def test_the_stream_begins_with_the_size_of_the_prompt(client: anthropic.Anthropic) -> None:
+    """message_start tells input tokens before a word was said, message_delta those that were not in the cache."""
+    said: list[Any] = [{"role": "user", "content": "a river " * 9}]
+    with client.messages.stream(model="claude-x", max_tokens=4, messages=said) as stream:
+        events = list(stream)
+    begun = next(event.message.usage for event in events if event.type == "message_start")
+    ended = next(event.usage for event in events if event.type == "message_delta")
+    assert begun.input_tokens + (begun.cache_read_input_tokens or 0) > 9
+    assert (ended.input_tokens or 0) + (ended.cache_read_input_tokens or 0) > 9
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_tool_is_called_and_its_result_goes_back(client: anthropic.Anthropic, streamed: bool) -> None:
     """One round of an agent: the tool is used, its result is sent, an answer comes."""

@@ -123,9 +123,10 @@ def hint(server: Server, model: str, hashes: Sequence[str], compat_key: str, dea
 
 # ── by a request ─────────────────────────────────────────────────────────────────────────────────────
 def model_of(server: Server) -> str:
-    """The one model that is served. Raises ConfigError where there are several."""
+    """The one model that is served; other names of it do not count. Raises ConfigError where there are several."""
     cards = array(server, server.get("/v1/models"), "data")
-    names = [str(card.get("id")) for card in cards]
+    every = {str(card.get("id")): card.get("root") for card in cards}
+    names = [name for name, root in every.items() if root == name or root not in every]
     if len(names) != 1:
         raise ConfigError(f"--model must name one of {', '.join(names) or 'the models, and none is served'}")
     return names[0]

@@ -198,9 +198,9 @@ class App:
         if path == "/v1/messages":
             return Messages(name, model) if tool is None else MessagesCall(name, model, tool)
         if tool is not None:
-            return ChatCall(name, model, now, tool, include_usage=asked.usage)
+            return ChatCall(name, model, now, tool, include_usage=asked.usage, every_chunk=asked.usage_in_chunks)
         kind = Chat if path == "/v1/chat/completions" else Completion
-        return kind(name, model, now, include_usage=asked.usage)
+        return kind(name, model, now, include_usage=asked.usage, every_chunk=asked.usage_in_chunks)
 
     def _body(self, exchange: Exchange) -> dict[str, Any]:
         body = ask.read_json(exchange.request.body)

@@ -58,6 +58,7 @@ class Ask:
     body: Mapping[str, Any]
     stream: bool
     usage: bool
+    usage_in_chunks: bool
     choices: list[Choice]
     salt: str
 
@@ -127,7 +128,8 @@ def ask(body: Mapping[str, Any], prompts: list[list[int]], options: Options) -> 
     for index, choice in enumerate(made):
         choice.index = index
     return Ask(body=body, stream=bool(body.get("stream")), usage=bool(usage.get("include_usage")),
-               choices=made, salt=str(body.get("cache_salt") or ""))
+               usage_in_chunks=bool(usage.get("continuous_usage_stats")), choices=made,
+               salt=str(body.get("cache_salt") or ""))
 
 
 def _whole(body: Mapping[str, Any], name: str, default: int | None) -> int | None:

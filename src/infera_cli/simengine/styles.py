@@ -74,15 +74,22 @@ class OpenAI:
     errors = "vllm"
     prefix, chunk, body = "", "", ""
 
-    def __init__(self, request: str, model: str, created: int, *, include_usage: bool) -> None:
+    def __init__(
+        self, request: str, model: str, created: int, *, include_usage: bool = False, every_chunk: bool = False
+    ) -> None:
         self.id = f"{self.prefix}-{request}"
         self._model = model
         self._created = created
         self._include_usage = include_usage
+        self._every_chunk = include_usage and every_chunk
+        self._prompt = self._told = 0
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def piece(self, choice: Choice, text: str) -> bytes:
-        """One event with text; what surrounds the text is made once."""
+        """One event with text; what surrounds the text is made once, where it is always the same."""
+        if self._every_chunk:
+            self._told += 1
+            return self._event([self._choice(choice, text, None)], **self._so_far())
         around = self._around.get(choice.index)
         if around is None:
             made = self._event([self._choice(choice, "\0", None)])
@@ -93,13 +100,18 @@ class OpenAI:
     def last(self, choice: Choice, text: str, reason: str) -> bytes:
         """The finishing chunk carries both the last text and the reason."""
         extra = {} if self._include_usage else {"system_fingerprint": "sim"}
-        return self._event([self._choice(choice, text, reason)], **extra)
+        self._told += 1
+        return self._event([self._choice(choice, text, reason)], **extra, **self._so_far())
 
     def closing(self, usage: Usage) -> bytes:
         """The usage chunk, if asked for, and [DONE]."""
         if not self._include_usage:
             return DONE
         return self._event([], usage=usage.openai(), system_fingerprint="sim") + DONE
+
+    def _so_far(self) -> dict[str, Any]:
+        """Usage of a chunk, where `continuous_usage_stats` asks for it; cached tokens are told at the end only."""
+        return {"usage": Usage(self._prompt, self._told, None).openai()} if self._every_chunk else {}
 
     def _choice(self, choice: Choice, text: str, reason: str | None) -> dict[str, Any]:
         raise AssertionError("each route has its own")
@@ -125,8 +137,9 @@ class Chat(OpenAI):
 
     def opening(self, index: int, usage: Usage) -> bytes:
         """The chunk that only names the role."""
+        self._prompt = usage.prompt
         return self._event([{"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None,
-                             "finish_reason": None}], prompt_token_ids=None)
+                             "finish_reason": None}], prompt_token_ids=None, **self._so_far())
 
     def _choice(self, choice: Choice, text: str, reason: str | None) -> dict[str, Any]:
         made = {"index": choice.index, "delta": {"content": text}, "logprobs": None, "finish_reason": reason}
@@ -152,6 +165,7 @@ class Completion(OpenAI):
 
     def opening(self, index: int, usage: Usage) -> bytes:
         """Nothing comes before the text."""
+        self._prompt = usage.prompt
         return b""
 
     def _choice(self, choice: Choice, text: str, reason: str | None) -> dict[str, Any]:

@@ -37,19 +37,22 @@ def _inside(text: str) -> str:
 class ChatCall(Chat):
     """A chat answer that is one call of `tool`."""
 
-    def __init__(self, request: str, model: str, created: int, tool: str, *, include_usage: bool) -> None:
-        super().__init__(request, model, created, include_usage=include_usage)
+    def __init__(self, request: str, model: str, created: int, tool: str, **usage: bool) -> None:
+        super().__init__(request, model, created, **usage)
         self._tool = tool
         self._begun = False
 
     def piece(self, choice: Choice, text: str) -> bytes:
         """Arguments as they grow; id and name come with the first."""
-        return self._event([self._call(choice, self._grown(text), None)])
+        self._told += 1
+        return self._event([self._call(choice, self._grown(text), None)], **self._so_far())
 
     def last(self, choice: Choice, text: str, reason: str) -> bytes:
         """The end of the arguments, and why."""
         ended = "tool_calls" if reason == "stop" else reason
-        return self._event([self._call(choice, self._grown(text) + ('"}' if reason == "stop" else ""), ended)])
+        self._told += 1
+        call = self._call(choice, self._grown(text) + ('"}' if reason == "stop" else ""), ended)
+        return self._event([call], **self._so_far())
 
     def _grown(self, text: str) -> str:
         return ("" if self._begun else '{"text":"') + _inside(text)
