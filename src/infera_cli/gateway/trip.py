@@ -99,13 +99,15 @@ class ScheduledTrip:
 
     def ended(self, outcome: Outcome) -> None:
         """See Trip."""
-        self.leave_queue()
+        if self.waiting is not None:
+            self.leave_queue()
         if self.batch is not None:
             self.batch.finished(self)
             if self.relay.lease is not None:
                 self._scheduling.freed(self.relay.lease.worker)
         if self.failed_on is not None and outcome == "ok":
             self._scheduling.nodes.of(self.failed_on).oom_events += 1
+        self.relay.trip = None      # the two know each other: parted, they go at once, not when somebody looks
 
     # ── for the scheduler ────────────────────────────────────────────────────────────────────────────
     def seat(self, decision: Decision, lease: Lease, now: float) -> None:

@@ -124,88 +124,70 @@ class CostScorer:
         phase: str,
     ) -> tuple[int, str]:  # fmt: skip
         """The place of `among` that serves, and a word for the log. Raises as `_open`."""
-        prefixes = self._prefixes_count(now)
+        prefixes = self._always or (self._sometimes and self.switch.on(now))
         known = work.known if prefixes else _UNKNOWN
-        if work.affinity is not None:
-            among = [at for at in among if pool.workers[at].id == work.affinity]
-        places, totals, holds, full = self._priced(work, pool, among, known, outstanding, now, phase)
-        if not places:
-            raise _nobody(full)
-        word = "lru" if self._sometimes and not prefixes else ""
-        limit = min(totals)
-        if holds and any(holds):
-            limit, longest = _holders(totals, holds, HOLDER_MARGIN * limit)
-            word = "prefix" if longest else "spread"
-        else:
-            longest = 0
-        return self._in_turn(pool, places, totals, holds, (TIE * limit, longest), outstanding, turn), word
-
-    def _in_turn(
-        self, pool: Pool, places: Sequence[int], totals: Sequence[float], holds: Sequence[int],
-        least: tuple[float, int], outstanding: Sequence[int], turn: int,
-    ) -> int:
-        """Of those that cost and hold so much, the one with the fewest open requests; then whose turn it is."""
-        (limit, longest), best, fewest, soonest = least, -1, 0, 0
+        row = self.nodes.row(pool)
+        totals = self._totals(work, [row[at] for at in among], known, outstanding, now, phase)
+        limit = min(totals, default=inf)
+        if limit == inf:
+            self._open(work, pool, among, outstanding, now)     # raises, and says why
+        holds: Sequence[int] | None = None
+        longest, word = 0, "lru" if self._sometimes and not prefixes else ""
+        if known:
+            holds = [known.get(row[at].number, 0) for at in among]
+            limit, longest, word = _holders(totals, holds, HOLDER_MARGIN * limit)
+        limit *= TIE
+        best = fewest = soonest = -1
         for i, total in enumerate(totals):
-            if total > limit or (longest and holds[i] != longest):
+            if total > limit or (longest and holds is not None and holds[i] != longest):
                 continue
-            at = places[i]
-            count = outstanding[pool.workers[at].number]
+            at = among[i]
+            count = outstanding[row[at].number]
             if best < 0 or count <= fewest:
                 soon = (pool.places[at] - turn) % pool.size
                 if best < 0 or count < fewest or soon < soonest:
                     best, fewest, soonest = at, count, soon
-        return best
+        return best, word
 
-    def _priced(
-        self, work: Work, pool: Pool, among: Sequence[int], known: Mapping[int, int], outstanding: Sequence[int],
-        now: float, phase: str,
-    ) -> tuple[list[int], list[float], list[int], bool]:  # fmt: skip
-        """(places that may have it, their costs, what they hold of it (empty where nobody does), whether any is full).
+    def _totals(
+        self, work: Work, row: Sequence[Node], known: Mapping[int, int], outstanding: Sequence[int], now: float,
+        phase: str,
+    ) -> list[float]:  # fmt: skip
+        """What each of `row` would cost, inf for those that must not have it.
 
-        This is `cost(…).total` for each, without a call where a node is calm: it is asked of every node for every
-        request.
+        This is `cost(…).total`, without a call where a node is calm: it is asked of every node for every request.
         """
-        places: list[int] = []
         totals: list[float] = []
-        holds: list[int] = []
-        full, apart, most = False, phase != "both", self.nodes.rules.max_kv_usage
-        prompt, output, params, tokens = work.prompt, work.output, work.params, work.tokens
-        row, held, left = self.nodes.row(pool), 0, prompt
-        for at in among:
-            node = row[at]
+        apart, most = phase != "both" or work.affinity is not None, self.nodes.rules.max_kv_usage
+        prompt, output, params, tokens = work.prompt, work.output, work.params, work.prompt + work.output
+        left = prompt
+        for node in row:
             count, calm = outstanding[node.number], node.calm
             if known:
-                held = known.get(node.number, 0)
-                if held > prompt:  # noqa: PLR1730 - faster
-                    held = prompt
-                left = prompt - held or 1
+                left = prompt - known.get(node.number, 0)
+                if left < 1:  # noqa: PLR1730 - faster
+                    left = 1
             if calm is None or apart or count >= calm[3] or (
                 calm[4] and count and max(node.tokens, calm[5]) + tokens > most * calm[4]
             ):  # fmt: skip
-                if not (node.profile.weight or work.affinity):
-                    continue
-                if node.full(work, count, now, most) is not None:
-                    full = True
-                    continue
-                total = self._closely(work, node, held, outstanding, now, phase)
+                totals.append(self._closely(work, node, known, outstanding, now, phase))
             else:
                 prefill, read, weight, _, _, _ = calm
                 compute = prefill * (count + 1)
                 step = (read if read > compute else compute) * (1 + count / LOAD_SCALE)  # noqa: FURB136 - faster
-                total = params * (left * prefill + output * step) / weight
-            places.append(at)
-            totals.append(total)
-            if known:
-                holds.append(held)
-        return places, totals, holds, full
+                totals.append(params * (left * prefill + output * step) / weight)
+        return totals
 
     def _closely(
-        self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str
+        self, work: Work, node: Node, known: Mapping[int, int], outstanding: Sequence[int], now: float, phase: str
     ) -> float:
+        count, rules = outstanding[node.number], self.nodes.rules
+        if not _is_wanted(work, node.worker, node) or node.full(work, count, now, rules.max_kv_usage) is not None:
+            return inf
+        held = min(known.get(node.number, 0), work.prompt)
         if phase != "both":
             return self._cost(work, node, held, outstanding, now, phase).total
-        return node.price(work, held, outstanding[node.number], now, self.nodes.rules.threshold)
+        return node.price(work, held, count, now, rules.threshold)
 
     def _cost(
         self, work: Work, node: Node, held: int, outstanding: Sequence[int], now: float, phase: str
@@ -242,9 +224,9 @@ def _nobody(full: bool) -> NoRoutableWorker:
     return NoRoutableWorker(NO_NODE, retry_after=5.0)
 
 
-def _holders(totals: Sequence[float], holds: Sequence[int], limit: float) -> tuple[float, int]:
-    """(least cost, tokens held) of those with the longest known prefix that cost no more than `limit`; of all, and
-    0, where none of these holds any."""
+def _holders(totals: Sequence[float], holds: Sequence[int], limit: float) -> tuple[float, int, str]:
+    """(least cost, tokens held, a word) of those with the longest known prefix that cost no more than `limit`; of
+    all, and 0, where none of these holds any."""
     longest, least = 0, inf
     for at, total in enumerate(totals):
         if total <= limit:
@@ -253,4 +235,6 @@ def _holders(totals: Sequence[float], holds: Sequence[int], limit: float) -> tup
                 longest, least = held, total
             elif held == longest and total < least:
                 least = total
-    return least, longest
+    if longest:
+        return least, longest, "prefix"
+    return least, 0, "spread" if any(holds) else ""
