@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,17 @@ def test_declared_models_are_binding() -> None:
     assert fleet["a"].models == ("x",)
     with pytest.raises(ModelNotFound):
         fleet.send(model="extra")
+
+
+def test_a_registered_worker_may_list_more_than_its_record() -> None:
+    """Aliases and adapters that it lists itself are served beside the name that it registered with."""
+    fleet = Fleet()
+    fleet.registry.add(replace(spec("a", models=("x",)), binding=False))
+    assert fleet["a"].models == ("x",)
+    fleet.registry.models_learned(fleet["a"], [{"id": "x"}, {"id": "alias"}, {"id": "lora", "parent": "x"}])
+    assert fleet["a"].models == ("x", "alias", "lora")
+    assert [card["id"] for card in fleet.registry.model_cards()] == ["x", "alias", "lora"]
+    assert fleet.visit(model="lora") == "a"
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class Enrolled:
         base = record.base
         return WorkerSpec(
             id=record.worker_id, host=base.host, port=base.port, scheme=base.scheme, path_prefix=base.prefix,
-            models=(record.model_name,) if record.model_name else (), role=record.disagg_mode,
+            models=(record.model_name,) if record.model_name else (), binding=False, role=record.disagg_mode,
             engine=record.engine_name, source=self._source, api_key=self._api_key,
             kv_events_endpoint=record.kv_events_endpoint, kv_replay_endpoint=record.kv_replay_endpoint,
             kv_block_size=record.kv_block_size,

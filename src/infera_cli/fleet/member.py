@@ -96,8 +96,11 @@ class Member:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Declared, else learned; empty while unknown (rulings 9)."""
-        return self.spec.models or self.learned
+        """Declared, else learned; empty while unknown (rulings 9). Who registered may list more than the record."""
+        declared = self.spec.models
+        if declared and not self.spec.binding:
+            return tuple(dict.fromkeys((*declared, *self.learned)))
+        return declared or self.learned
 
     @property
     def mixed(self) -> bool:

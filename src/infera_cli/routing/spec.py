@@ -12,7 +12,8 @@ Role = Literal["mixed", "prefill", "decode"]
 class WorkerSpec:
     """One engine as it was configured or registered; what is live about it lives elsewhere.
 
-    `models` are declared names (empty: learn them from the engine). `api_key` is sent to this worker instead
+    `models` are declared names (empty: learn them from the engine); where they are not `binding`, the engine may list
+    more: aliases, adapters. `api_key` is sent to this worker instead
     of the client's credentials and is never shown. `address` is what the router dials where it differs from
     `host`. `kv_events_endpoint` is the ZMQ address of the first rank's KV events, None where it must be asked
     for, `kv_replay_endpoint` where missed ones can be had again; `kv_block_size` is the engine's page in tokens.
@@ -27,6 +28,7 @@ class WorkerSpec:
     path_prefix: str = ""
     address: str | None = None
     models: tuple[str, ...] = ()
+    binding: bool = True
     role: Role = "mixed"
     engine: str = ""
     source: str = ""
