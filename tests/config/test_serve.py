@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from infera_cli.config.serve import admin_token, api_keys, load_serve, worker_api_key
+from infera_cli.config.keys import ClientKey, client_keys
+from infera_cli.config.serve import admin_token, load_serve, worker_api_key
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import ConfigError, UsageError
 
@@ -89,10 +90,29 @@ def test_secrets_are_read_from_files(tmp_path: Path) -> None:
     settings = ServeSettings(
         admin_token_file=str(token), api_key=("zero",), api_key_file=str(keys),
         worker_api_key_file=str(token))
-    assert (admin_token(settings), api_keys(settings), worker_api_key(settings)) == (
-        "hush", ("zero", "one", "two"), "hush")
+    assert (admin_token(settings), worker_api_key(settings)) == ("hush", "hush")
+    assert [client.key for client in client_keys(settings)] == ["zero", "one", "two"]
     none = ServeSettings()
-    assert (admin_token(none), api_keys(none), worker_api_key(none)) == (None, (), None)
+    assert (admin_token(none), client_keys(none), worker_api_key(none)) == (None, (), None)
+
+
+def test_a_line_of_the_key_file_may_say_what_the_key_may(tmp_path: Path) -> None:
+    """Names and patterns of models, and requests a minute; a key alone may everything."""
+    keys = tmp_path / "keys"
+    keys.write_text("one models=qwen3,claude-*\ntwo per-minute=60 models=m\nthree\n", encoding="utf-8")
+    assert client_keys(ServeSettings(api_key_file=str(keys))) == (
+        ClientKey("one", ("qwen3", "claude-*")), ClientKey("two", ("m",), 60), ClientKey("three"))
+
+
+@pytest.mark.parametrize("line", [
+    "hush x", "hush model=m", "hush models=", "hush per-minute=0", "hush per-minute=-1", "hush per-minute=x"])
+def test_a_line_of_the_key_file_that_says_something_else_is_refused(tmp_path: Path, line: str) -> None:
+    """By its number and the form there is, never with the key."""
+    keys = tmp_path / "keys"
+    keys.write_text(f"fine\n{line}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="client key 2 in ") as fault:
+        client_keys(ServeSettings(api_key_file=str(keys)))
+    assert "hush" not in fault.value.message
 
 
 def test_secret_files_that_cannot_be_used_stop_the_program(tmp_path: Path) -> None:

@@ -37,11 +37,6 @@ def one(value: str | None, path: str | None, what: str) -> str | None:
     return lines[0]
 
 
-def several(values: tuple[str, ...], path: str | None, what: str) -> tuple[str, ...]:
-    """Secrets given as values, as lines of a file, or both. Raises ConfigError."""
-    return values if path is None else (*values, *read_lines(path, what))
-
-
 def readable_by_others(path: str) -> bool:
     """Whether others than the owner may read the file; worth a warning."""
     return bool(Path(path).expanduser().stat().st_mode & 0o077)

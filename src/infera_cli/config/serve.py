@@ -92,11 +92,6 @@ def admin_token(settings: ServeSettings) -> str | None:
     return secrets.one(settings.admin_token, settings.admin_token_file, "admin token")
 
 
-def api_keys(settings: ServeSettings) -> tuple[str, ...]:
-    """The keys that clients may use, empty when none is needed. Raises ConfigError."""
-    return secrets.several(settings.api_key, settings.api_key_file, "client keys")
-
-
 def worker_api_key(settings: ServeSettings) -> str | None:
     """The key that is sent to workers, None when none is configured. Raises ConfigError."""
     return secrets.one(None, settings.worker_api_key_file, "worker key")

@@ -164,7 +164,7 @@ class ServeSettings:
         "Key that clients must send; repeat for more. Visible in process lists as a flag.", secret=True)
     api_key_file: str | None = setting(
         None, Text("FILE"), _ACCESS,
-        "File with one client key a line.")
+        "File with one client key a line: KEY [models=NAME,PATTERN-*] [per-minute=N].")
     admin_token: str | None = setting(
         None, Text("TOKEN"), _ACCESS,
         "Token for the admin routes. Visible in process lists as a flag.", secret=True)

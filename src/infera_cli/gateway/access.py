@@ -88,6 +88,11 @@ class Access:
                 strip |= {name}
         return Verdict(allowed, strip)
 
+    def key_shown(self, headers: RawHeaders) -> bytes | None:
+        """The client key of an allowed request."""
+        shown = (_token(name, value) for name, value in headers if name in CREDENTIALS)
+        return next((token for token in shown if _among(token, self._keys)), None)
+
     def require_client(self, headers: RawHeaders) -> None:
         """Raise Unauthorized unless `client` allows the request."""
         if not self.client(headers).allowed:

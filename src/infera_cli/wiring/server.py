@@ -19,7 +19,8 @@ import uvloop
 
 from infera_cli import __version__
 from infera_cli.config.discovery import backend_of
-from infera_cli.config.serve import admin_token, api_keys
+from infera_cli.config.keys import client_keys
+from infera_cli.config.serve import admin_token
 from infera_cli.config.settings import ServeSettings
 from infera_cli.events import Bus, Event, WorkerChanged
 from infera_cli.fleet.probe import NODE_PROBE_TIMEOUT, Prober, probe_timeout
@@ -33,6 +34,7 @@ from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
 from infera_cli.gateway.prewarm import CacheDaemon
+from infera_cli.gateway.quotas import Limits, Quotas
 from infera_cli.gateway.source_board import SourceBoard
 from infera_cli.gateway.trace import Tracing
 from infera_cli.gateway.upstream.dial import Dialer
@@ -81,9 +83,11 @@ class Server:
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
         self.stopping = False
+        self.keys = client_keys(settings)
         self.access = Access(
-            api_keys=api_keys(settings), admin_token=admin_token(settings), admin_open=settings.admin_open
-        )
+            api_keys=[client.key for client in self.keys], admin_token=admin_token(settings),
+            admin_open=settings.admin_open,
+        )  # fmt: skip
         self.tls = serving_tls(settings)
         self.discovery = FromEtcd(settings) if backend_of(settings) else None
         self.sources = [*sources_of(settings), *([self.discovery] if self.discovery else [])]
@@ -109,6 +113,9 @@ class Server:
         self.cache = cache.install(settings, self.policy, self.gate, self.registry, self.bus)
         tokenizers = self.cache.tokenizers if self.cache else None
         self.aliases = translation.install(settings, self.gate, self.fetch, self.bus, tokenizers)
+        limits = {client.key.encode(): Limits(client.models, client.per_minute) for client in self.keys}
+        if any(limit != Limits() for limit in limits.values()):
+            self.gate.plan = Quotas(self.gate, limits, self.gate.plan)
         self.prober = Prober(
             self.registry,
             self.fetch,
