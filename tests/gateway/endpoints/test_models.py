@@ -53,3 +53,14 @@ async def test_an_unknown_model_is_404_and_lists_what_is_served() -> None:
     status, theirs = await got("/v1/models/nope", headers=VERSION)
     assert (status, theirs["type"], theirs["error"]["type"]) == (404, "error", "not_found_error")
     assert theirs["error"]["message"] == body["error"]["message"]
+
+
+async def test_r032_an_odd_card_spoils_no_list_of_either_api() -> None:
+    """Without a date, with a root of null, with a window that is no number: both lists come, each id once."""
+    fleet = world.FakeFleet([world.member("a")], [CARD, {"id": "odd", "root": None}, {"id": "n", "created": "soon"}])
+    async with world.client(world.parts(fleet)) as http:
+        listed = (await http.get("/v1/models")).json()
+        theirs = (await http.get("/v1/models", headers=VERSION)).json()
+    assert [card["id"] for card in listed["data"]] == [card["id"] for card in theirs["data"]] == ["m", "odd", "n"]
+    for card in theirs["data"]:
+        anthropic.types.ModelInfo.model_validate(card)
