@@ -22,9 +22,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import machine
-from bench.scheduler_proof import Bar
+from bench.record import RESULTS, Bar, grid, publish
 
-RESULTS = Path(__file__).with_name("results")
 TOKENS = 64
 LAG = 8.0                # ms
 EVENTS = 8_000           # a second
@@ -33,6 +32,7 @@ RATE = 10                # memory: streams a second,
 SAMPLE = 10.0            # seconds between looks,
 SETTLED = 120.0          # and seconds that do not count
 GROWTH = 1.05
+_HEAD = ("run", "events/s", "send lag p99, ms", "CPU, busiest process", "verdict", "why")
 
 
 class Run(NamedTuple):
@@ -86,11 +86,12 @@ def read(run: dict[str, Any]) -> Run:
 
 
 # ── send lag, events ─────────────────────────────────────────────────────────────────────────────────
-def speed(seconds: float, folder: Path) -> tuple[list[Bar], list[str]]:
+def speed(seconds: float, folder: Path) -> tuple[list[Bar], list[Sequence[str]]]:
     """The bars, and a row for every run."""
     load, upstream = machine.two_cores()
     every = sorted(os.sched_getaffinity(0))
-    rows, bars, most = [], [], 0.0
+    rows: list[Sequence[str]] = []
+    bars, most = [], 0.0
     with target(upstream) as url:
         one = measured(url, 50, seconds, folder, cores=[load])
         many = measured(url, 200, seconds, folder, cores=every, processes=len(every))
@@ -103,22 +104,21 @@ def speed(seconds: float, folder: Path) -> tuple[list[Bar], list[str]]:
             if found.verdict != "VALID":
                 break
             most = max(most, found.events)
-    says = f"events a second that one process reads in a VALID run ≥ {EVENTS:,} (98 % of what is asked counts)"
-    bars.append(Bar(says, f"{most:,.0f}", most >= 0.98 * EVENTS))
+    says = "events a second that one process reads in a VALID run (98 % of what is asked counts)"
+    bars.append(Bar(says, f"≥ {EVENTS:,}", f"{most:,.0f}", most >= 0.98 * EVENTS))
     return bars, rows
 
 
 def _lag(where: str, run: Run) -> Bar:
-    return Bar(f"send lag p99 at {where} ≤ {LAG:g} ms", f"{run.lag:.1f} ms", run.lag <= LAG)
+    return Bar(f"send lag p99 at {where}", f"≤ {LAG:g} ms", f"{run.lag:.1f} ms", run.lag <= LAG)
 
 
-def _row(name: str, run: Run) -> str:
-    cells = (name, f"{run.events:,.0f}", f"{run.lag:.1f}", f"{run.cpu:.0%}", run.verdict, run.reasons)
-    return f"| {' | '.join(cells)} |"
+def _row(name: str, run: Run) -> Sequence[str]:
+    return (name, f"{run.events:,.0f}", f"{run.lag:.1f}", f"{run.cpu:.0%}", run.verdict, run.reasons)
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────
-def memory(seconds: float, folder: Path) -> tuple[list[Bar], list[str]]:
+def memory(seconds: float, folder: Path) -> tuple[list[Bar], list[Sequence[str]]]:
     """A run at an easy rate, looked at all the time."""
     core = max(os.sched_getaffinity(0))
     looks: list[tuple[float, float]] = []
@@ -135,26 +135,15 @@ def memory(seconds: float, folder: Path) -> tuple[list[Bar], list[str]]:
     tenth = max(1, len(loaded) // 10)
     first, last = (median(size for _at, size in part) for part in (loaded[:tenth], loaded[-tenth:]))
     counts = run["figures"]["counts"]
-    bar = Bar(f"resident memory at the end of {seconds:,.0f} s ÷ that after {SETTLED:g} s ≤ {GROWTH:g}",
+    bar = Bar(f"resident memory at the end of {seconds:,.0f} s ÷ that after {SETTLED:g} s", f"≤ {GROWTH:g}",
               f"{last / first:.3f}", last <= GROWTH * first)
     return [bar], [
-        f"| load | {counts['ok']:,} streams of {TOKENS} tokens, {RATE} a second; {counts['failed']} failed |",
-        f"| resident after {SETTLED:g} s (median of the first tenth) | {first:.1f} MB |",
-        f"| at the end of the load (median of the last tenth) | {last:.1f} MB |",
-        f"| highest under load | {max(size for _at, size in loaded):.1f} MB |",
-        f"| highest while the figures were worked out | {max(size for _at, size in looks):.1f} MB |",
+        ("load", f"{counts['ok']:,} streams of {TOKENS} tokens, {RATE} a second; {counts['failed']} failed"),
+        (f"resident after {SETTLED:g} s (median of the first tenth)", f"{first:.1f} MB"),
+        ("at the end of the load (median of the last tenth)", f"{last:.1f} MB"),
+        ("highest under load", f"{max(size for _at, size in loaded):.1f} MB"),
+        ("highest while the figures were worked out", f"{max(size for _at, size in looks):.1f} MB"),
     ]
-
-
-# ── the pages ────────────────────────────────────────────────────────────────────────────────────────
-def page(title: str, how: str, bars: Sequence[Bar], head: str, rows: Sequence[str]) -> str:
-    """One page of results."""
-    about = machine.describe()
-    place = f"{about['processor']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}."
-    told = [f"| {bar.says} | {bar.found} | {'met' if bar.met else '**missed**'} |" for bar in bars]
-    rule = "|" + "---|" * head.count(" | ") + "---|"
-    verdicts = ["| bar | measured | |", "|---|---|---|", *told]
-    return "\n".join([f"# {title}", "", how, "", *verdicts, "", head, rule, *rows, "", place, ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,23 +153,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a first impression; writes nothing")
     asked = parser.parse_args(argv)
     machine.raise_file_limit()
+    quick = Path(os.devnull) if asked.quick else None
     with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
         if asked.memory is not None:
             bars, rows = memory(asked.memory, Path(folder))
-            how = ("Written by `python -m bench.generator --memory`: the whole process tree of one `infera bench`, "
-                   f"looked at every {SAMPLE:g} s.")
-            name, text = "generator-memory.md", page(
-                "Memory of the load generator", how, bars, "| what | how much |", rows)
+            met = publish(
+                quick or RESULTS / "generator-memory.md", "Memory of the load generator",
+                how="Written by `python -m bench.generator --memory`: the whole process tree of one `infera bench`, "
+                    f"looked at every {SAMPLE:g} s.", tables=[grid(("what", "how much"), rows)], bars=bars)
         else:
             bars, rows = speed(3.0 if asked.quick else 30.0, Path(folder))
-            name, text = "generator.md", page(
-                "The load generator", f"Written by `python -m bench.generator`. Streams of {TOKENS} events, one every "
-                "10 ms each; a read is an event.", bars,
-                "| run | events/s | send lag p99, ms | CPU, busiest process | verdict | why |", rows)
-    print(text)
-    if not asked.quick:
-        (RESULTS / name).write_text(text, encoding="utf-8")
-    return 0 if all(bar.met for bar in bars) else 1
+            met = publish(
+                quick or RESULTS / "generator.md", "The load generator",
+                how=f"Written by `python -m bench.generator`. Streams of {TOKENS} events, one every 10 ms each; "
+                    "a read is an event.", tables=[grid(_HEAD, rows)], bars=bars)
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

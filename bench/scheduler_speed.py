@@ -25,13 +25,13 @@ from time import process_time
 from bench import machine
 from bench.contenders import OURS, Contender, infera
 from bench.load import Tally, paced
+from bench.record import RESULTS, Bar, grid, publish
 from bench.results import Results
 from bench.scenarios import CONNECTIONS, FULL, QUICK, UNARY, Bench, cost, rotated, run, say
-from bench.scheduler_proof import Bar
 from infera_cli.routing import queue as queue_module
 from infera_cli.routing.queue import Queue
 
-RESULT = Path(__file__).parent / "results" / "scheduler-speed.md"
+RESULT = RESULTS / "scheduler-speed.md"
 WAITING = 10_000
 ENTRIES = 2_000
 POLICIES = ("least-loaded", "cost", "prefix-aware")
@@ -90,7 +90,7 @@ def policies(bench: Bench) -> list[Bar]:
 
 
 def _bar(says: str, value: float, limit: float, unit: str = "") -> Bar:
-    return Bar(f"{says} ≤ {limit:g}{unit}", f"{value:.2f}{unit}", value <= limit)
+    return Bar(says, f"≤ {limit:g}{unit}", f"{value:.2f}{unit}", value <= limit)
 
 
 def status(bench: Bench) -> list[Bar]:
@@ -128,7 +128,7 @@ def _p99(tally: Tally) -> float:
 
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────────
 def measure(quick: bool) -> tuple[str, list[Bar]]:
-    """The page and its bars."""
+    """The table of costs, and the bars."""
     router_core, load_core = machine.two_cores()
     machine.raise_file_limit()
     enqueue, dequeue = queue_ratios()
@@ -139,20 +139,9 @@ def measure(quick: bool) -> tuple[str, list[Bar]]:
         bench = Bench(QUICK if quick else FULL, [], Path(folder), router_core, load_core, results)
         bars += policies(bench)
         bars += status(bench)
-    kind = "interpreted" if (queue_module.__file__ or "").endswith(".py") else "compiled"
-    table = ["| bar | measured | |", "|---|---|---|"]
-    table += [f"| {bar.says} | {bar.found} | {'met' if bar.met else '**missed**'} |" for bar in bars]
-    costs = ["| scenario | policy | CPU µs a request |", "|---|---|---|"]
-    costs += [f"| {scenario} | {name} | {results.value(scenario, name):.1f} |"
-              for scenario in results.samples for name in results.samples[scenario]]
-    return "\n".join([_HEAD.format(kind), *table, "", *costs, ""]), bars
-
-
-_HEAD = """# Cost of scheduling
-
-Written by `python -m bench.scheduler_speed`; the package was {}
-(an installed one is compiled where there is a compiler).
-"""
+    rows = [(scenario, name, f"{results.value(scenario, name):.1f}")
+            for scenario in results.samples for name in results.samples[scenario]]
+    return grid(("scenario", "policy", "CPU µs a request"), rows), bars
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -160,11 +149,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a first impression; writes nothing")
     quick = parser.parse_args(argv).quick
-    text, bars = measure(quick)
-    print(text)
-    if not quick:
-        RESULT.write_text(text, encoding="utf-8")
-    return 0 if all(bar.met for bar in bars) else 1
+    table, bars = measure(quick)
+    kind = "interpreted" if (queue_module.__file__ or "").endswith(".py") else "compiled (docs/decisions/0009)"
+    met = publish(
+        Path(os.devnull) if quick else RESULT, "Cost of scheduling",
+        how=f"Written by `python -m bench.scheduler_speed`; the package was {kind}.", tables=[table], bars=bars)
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 from bench import machine
 from infera_cli.loadtest.job import DatasetSpec
+from infera_cli.simulator import engine
 from infera_cli.simulator.engine import Profile
 from infera_cli.wiring.simulation import Simulator, Wanted
 from infera_cli.workload.arrivals import OpenLoop
 
 RESULT = Path(__file__).with_name("results") / "simulation.md"
-POLICIES = ("session", "prefix-aware", "least-loaded", "round-robin")
+POLICIES = ("session", "prefix-aware", "kv-aware", "least-loaded", "round-robin")
 WORKERS, SEED, RATE, COUNT = 3, 5, 0.4, 20
 TURNS, INPUT, OUTPUT = 4, 900, 16
 PROFILE = Profile(prefill_rate=5000.0)     # so slow that a processor shared with the engines matters little
@@ -84,12 +85,20 @@ def engines() -> Iterator[list[str]]:
 
 
 @contextmanager
+def fleet(policy: str) -> Iterator[list[str]]:
+    """How to start `infera serve` before engines of its own; under `kv-aware` it starts them, and they publish."""
+    if policy == "kv-aware":
+        yield [sys.executable, "-m", "bench.sim_server", str(PROFILE.prefill_rate), "serve", "--sim", str(WORKERS)]
+        return
+    with engines() as urls:
+        yield [*INFERA, "serve", *(flag for url in urls for flag in ("--worker", url))]
+
+
+@contextmanager
 def serving(policy: str) -> Iterator[str]:
     """`infera serve` under that policy before engines of its own; its address."""
-    with engines() as urls:
-        workers = [flag for url in urls for flag in ("--worker", url)]
-        command = [*INFERA, "serve", *workers, "--host", "127.0.0.1", "--port", "0", "--router-policy", policy,
-                   "--no-access-log"]
+    with fleet(policy) as start:
+        command = [*start, "--host", "127.0.0.1", "--port", "0", "--router-policy", policy, "--no-access-log"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
             try:
                 assert server.stdout is not None
@@ -150,7 +159,8 @@ def speed() -> Iterator[str]:
     for number in range(1_000_000):
         seen[number & 0xFFFF] = number
     loop = time.process_time() - started
-    yield f"1,000,000 dict writes take {loop * 1e3:.0f} ms here."
+    kind = "interpreted" if (engine.__file__ or "").endswith(".py") else "compiled"
+    yield f"1,000,000 dict writes take {loop * 1e3:.0f} ms here; the simulator is {kind}."
     for policy in ("round-robin", "session", "least-loaded", "prefix-aware", "kv-aware"):
         wanted = Wanted(
             arrivals=OpenLoop(160.0, count=20_000), policies=(policy,), workers=(16, 16),

@@ -131,14 +131,14 @@ class KvAware:
         `unit` is what a block counts: 1, or its tokens where sizes differ.
         """
         blocks, scale = len(chain), self.book.scale
-        held_by = self._hits(members, chain).get if weight else {}.get
+        hits: dict[int, int] = self._hits(members, chain) if weight else {}
         found: list[Weighed] = []
         least = inf
         for at, target in members:
             load, recent = float(target.active.count), target.recent * scale
             if recent >= FORGOTTEN:
                 load += recent
-            held = held_by(target.slot.number, 0)
+            held = hits.get(target.slot.number, 0)
             cost = (weight * (blocks - held) + load) * unit
             if best:
                 if cost > least:
