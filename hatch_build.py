@@ -17,6 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HOT = (
+    "events.py",
     "fleet/member.py",
     "fleet/pools.py",
     "fleet/registry.py",

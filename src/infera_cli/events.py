@@ -6,48 +6,60 @@ The gateway and the fleet emit, telemetry listens. An event never steers anythin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
-
-import msgspec
+from typing import Literal, NamedTuple, get_args
 
 Outcome = Literal["ok", "4xx", "5xx", "broken", "timeout", "client_gone", "rejected"]
 """How a relayed request ended: a 2xx/3xx answer complete; a worker's 4xx or 5xx; a broken or failed stream;
 a time-out of ours; the client left first; refused here before any worker was asked."""
 
 
-class RequestDone(msgspec.Struct, frozen=True, gc=False):
-    """One relayed request is over. Times are seconds; `started` is Unix time, the others durations.
+class RequestDone:
+    """One relayed request is over; never changed once made.
 
+    Times are seconds: `started` is Unix time, the others are durations.
     A duration is measured from the moment the request head was complete; None where it was never reached.
     `tail` holds the last bytes of the answer (at most 4 KiB), from which token counts are read off the hot path.
     """
 
-    id: str
-    path: str
-    model: str | None
-    session: str | None
-    worker: str | None
-    why: str
-    status: int
-    outcome: Outcome
-    retries: int
-    streamed: bool
-    started: float
-    received: float | None      # body complete, admitted
-    picked: float | None        # worker chosen (the last attempt)
-    sent: float | None          # handed to the worker's connection (the last attempt)
-    first_byte: float | None    # first body byte from the worker
-    total: float
-    chunks: int                 # reads relayed; 1 for a unary answer
-    bytes_in: int
-    bytes_out: int
-    tail: bytes
-    peer: str
-    error: str | None = None
-    expected_cached: int | None = None  # prompt tokens that the router thought to be in the worker's cache
+    __slots__ = (
+        "bytes_in", "bytes_out", "chunks", "error", "expected_cached", "first_byte", "id", "model",
+        "outcome", "path", "peer", "picked", "received", "retries", "sent", "session", "started", "status",
+        "streamed", "tail", "total", "why", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: str, path: str, model: str | None, session: str | None, worker: str | None,  # noqa: A002
+        why: str, status: int, outcome: Outcome, retries: int, streamed: bool, started: float,
+        received: float | None, picked: float | None, sent: float | None, first_byte: float | None, total: float,
+        chunks: int, bytes_in: int, bytes_out: int, tail: bytes, peer: str, error: str | None = None,
+        expected_cached: int | None = None,
+    ) -> None:  # fmt: skip
+        self.id = id
+        self.path = path
+        self.model = model
+        self.session = session
+        self.worker = worker
+        self.why = why
+        self.status = status
+        self.outcome = outcome
+        self.retries = retries
+        self.streamed = streamed
+        self.started = started
+        self.received = received  # body complete, admitted
+        self.picked = picked  # worker chosen (the last attempt)
+        self.sent = sent  # handed to the worker's connection (the last attempt)
+        self.first_byte = first_byte  # first body byte from the worker
+        self.total = total
+        self.chunks = chunks  # reads relayed; 1 for a unary answer
+        self.bytes_in = bytes_in
+        self.bytes_out = bytes_out
+        self.tail = tail
+        self.peer = peer
+        self.error = error
+        self.expected_cached = expected_cached  # prompt tokens that the router thought to be in the worker's cache
 
 
-class WorkerFault(msgspec.Struct, frozen=True, gc=False):
+class WorkerFault(NamedTuple):
     """An attempt failed through the worker's own fault."""
 
     worker: str
@@ -56,7 +68,7 @@ class WorkerFault(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
+class WorkerChanged(NamedTuple):
     """A worker came, went, or changed what it may serve: `what` is one of
     added, removed, record (what it registered changed, its address did not), ready, not_ready, draining, restored,
     stalled, moving, models, breaker, ignored (another source has its
@@ -67,7 +79,7 @@ class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-class Reloaded(msgspec.Struct, frozen=True, gc=False):
+class Reloaded(NamedTuple):
     """A source file was read again; `error` is the sentence when it was refused."""
 
     source: str
