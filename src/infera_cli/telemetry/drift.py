@@ -16,6 +16,8 @@ from infera_cli.telemetry.usage import read_usage
 
 WINDOW = 20
 """Requests that are looked at together; fewer say nothing."""
+SILENT_AFTER = 40
+"""Answers without a word on it, after which somebody should know."""
 _SLIP = 64
 """Tokens a request that may differ without a cause: a block at the end."""
 
@@ -25,9 +27,11 @@ log = logging.getLogger("infera.kv")
 class Watch:
     """One worker."""
 
-    __slots__ = ("drifting", "expected", "recent", "reported")
+    __slots__ = ("drifting", "expected", "recent", "reported", "silent")
 
     def __init__(self) -> None:
+        self.silent = 0
+        """Answers in a row that did not say what was cached."""
         self.expected = 0
         self.reported = 0
         self.drifting = False
@@ -60,16 +64,30 @@ class Drift:
                 self._add(done, done.worker, done.expected_cached)
 
     def _add(self, done: RequestDone, worker: str, expected: int) -> None:
-        usage = read_usage(done.tail) if b'"cached_tokens"' in done.tail else None
-        if usage is None or not self._is_here(worker):
+        if not self._is_here(worker):
             return
         watch = self.workers.setdefault(worker, Watch())
+        usage = read_usage(done.tail) if b'"cached_tokens"' in done.tail else None
+        if usage is None:
+            self._silent(worker, watch)
+            return
+        watch.silent = 0
         if watch.add(expected, usage[2]):
             wanted, told = (sum(column) for column in zip(*watch.recent, strict=True))
             log.warning(
                 "%s: of its last %d prompts %d tokens were expected to be cached, and it reports %d. "
                 "Compare its tokenizer, chat template and KV events with ours (infera explain shows the blocks).",
                 worker, WINDOW, wanted, told,
+            )  # fmt: skip
+
+    @staticmethod
+    def _silent(worker: str, watch: Watch) -> None:
+        """Streams without `usage` say nothing either, so a few in between are usual; many in a row are a setting."""
+        watch.silent += 1
+        if watch.silent == SILENT_AFTER and not watch.recent:
+            log.info(
+                "%s does not say how much of a prompt it found cached, so expectations cannot be checked; vLLM says it "
+                "with --enable-prompt-tokens-details, SGLang with --enable-cache-report.", worker,
             )  # fmt: skip
 
     def forget(self, worker: str) -> None:
