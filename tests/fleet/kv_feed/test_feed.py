@@ -252,6 +252,27 @@ async def test_r080_a_worker_that_never_speaks_is_told_of(
     assert "no events received over zmq" in warnings[0]
 
 
+@pytest.mark.parametrize(("listens", "says"), [(True, "Does the engine publish"), (False, "has a *")])
+async def test_an_engine_that_connects_instead_of_listening_is_told_of(
+    world: World, caplog: pytest.LogCaptureFixture, listens: bool, says: str
+) -> None:
+    """vLLM connects to an address without a `*`; then nobody is there, and the warning says what to write."""
+    publisher = Publisher(replay=False)
+    if not listens:
+        publisher.close()
+    world.add("w", publisher)
+    world.feed.sync()
+    followed = next(iter(world.feed._followed.values()))
+    async with asyncio.timeout(10):
+        while not followed.publishers or followed.publishers[0].connected != listens:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for _ in range(50):
+        world.registry._ledger.reserve(followed.member.worker).settle(0.0)
+    world.feed.tick(0.0)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert says in line
+
+
 async def test_a_worker_that_was_unwell_is_followed_from_the_beginning(world: World) -> None:
     """When it is ready again everything is asked for once more."""
     publisher = Publisher()

@@ -32,6 +32,12 @@ TAIL_SECONDS = 30.0
 SILENT_AFTER = 40
 """Requests served without a single event, after which somebody should know (R080)."""
 
+_SILENT = "Does the engine publish KV events, over the same transport?"
+_UNREACHED = (
+    "Nobody listens there: vLLM does only where the endpoint of its --kv-events-config has a *, as in tcp://*:5557; "
+    "to any other address it connects itself."
+)
+
 log = logging.getLogger("infera.kv")
 
 
@@ -145,10 +151,11 @@ class KvFeed:
             return
         followed.warned = True
         where = ", ".join(address.endpoint for address in followed.known.values()) or "an address it never told"
+        reached = any(publisher.connected for publisher in followed.publishers)
         log.warning(
-            "%s: no events received over zmq (%s) though it served %d requests; it is routed to by load alone. "
-            "Does the engine publish KV events, over the same transport?",
+            "%s: no events received over zmq (%s) though it served %d requests; it is routed to by load alone. %s",
             followed.member.id, where, followed.member.routed - followed.routed_before,
+            _SILENT if reached else _UNREACHED,
         )  # fmt: skip
 
     # ── where ────────────────────────────────────────────────────────────────────────────────────────

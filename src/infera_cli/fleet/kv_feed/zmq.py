@@ -83,7 +83,8 @@ class Publisher:
         self._dealer: Reader | None = None
         self._dealer_socket: zmq.Socket[bytes] | None = None
         self._patience: asyncio.TimerHandle | None = None
-        self._connected = False
+        self.connected = False
+        """Whether somebody listens at the other end."""
         self.follower = Follower(sink, counters, ask=self._ask if replay else None, tell=self._tell)
         socket = context.socket(zmq.SUB)
         socket.setsockopt(zmq.RCVHWM, 0)
@@ -107,7 +108,7 @@ class Publisher:
 
     def check_tail(self) -> None:
         """See Follower."""
-        if self._connected:
+        if self.connected:
             self.follower.check_tail()
 
     def _hear(self, frames: list[bytes]) -> None:
@@ -120,11 +121,11 @@ class Publisher:
     def _connection(self, frames: list[bytes]) -> None:
         event = int.from_bytes(frames[0][:2], "little")
         if event == zmq.EVENT_DISCONNECTED:
-            self._connected = False
+            self.connected = False
             if self._replay_endpoint is None and self.counters.batches:
                 self.follower.start()  # whoever speaks next is believed from its first word on
         else:
-            self._connected = True
+            self.connected = True
             if self._replay_endpoint is not None and self.counters.batches:
                 self.follower.start()  # what was said meanwhile, or by another process, is asked for
 
