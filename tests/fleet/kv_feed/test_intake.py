@@ -25,7 +25,7 @@ def test_pages_in_a_row_are_one_event() -> None:
     (one,) = joined(pages)
     assert isinstance(one, Stored)
     assert (one.hashes, one.parent, len(one.tokens)) == ([1, 2, 3, 4, 5], None, 5 * SIZE)
-    cut = [*pages[:2], Removed([2]), *pages[2:], Cleared()]
+    cut: list[KvEvent] = [*pages[:2], Removed([2]), *pages[2:], Cleared()]
     assert [type(event) for event in joined(cut)] == [Stored, Removed, Stored, Cleared]
 
 

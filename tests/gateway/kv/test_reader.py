@@ -12,7 +12,7 @@ from infera_cli.gateway.kv.reader import PromptReader, Repeated
 from infera_cli.routing.prompt import Prompt
 from infera_cli.tokens.load import load_all
 
-CHAT = {
+CHAT: dict[str, Any] = {
     "model": "m", "max_tokens": 5, "messages": [
         {"role": "system", "content": "Be brief. " * 20}, {"role": "user", "content": "What is a cache? " * 20},
         {"role": "assistant", "content": "A memory."}, {"role": "user", "content": "And a prefix?"},
