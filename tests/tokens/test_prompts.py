@@ -208,6 +208,14 @@ def test_what_engines_treat_in_their_own_way_is_unrenderable(tiny: Prompts, rest
         tiny.chat("vllm", chat_of([user("a")], **rest))
 
 
+def test_s76_json_in_templates_is_python_s() -> None:
+    """Spaces after separators, no HTML escapes, other scripts as they are, keys in the order of the request."""
+    template = ChatTemplate("{{ messages[0].content | tojson }}", {})
+    value = {"z": "<b>&\"'</b>", "a": ["ü", 1, None, True], "m": {"你": 1.5}}
+    expected = '{"z": "<b>&\\"\'</b>", "a": ["ü", 1, null, true], "m": {"你": 1.5}}'
+    assert template.render([{"role": "user", "content": value}]) == expected
+
+
 def test_templates_run_in_a_sandbox() -> None:
     """What a template must not reach, it does not; endless or failing ones are unrenderable."""
     for source in ("{{ ''.__class__.__mro__ }}", "{{ raise_exception('no') }}", "{{ messages[9].x.y }}", "{{ 1/0 }}"):
@@ -230,7 +238,7 @@ def test_r079_a_tokenizer_that_cannot_be_loaded_stops_with_one_sentence(tmp_path
         assert "\n" not in refused.value.message
 
 
-def test_each_model_may_have_its_own_tokenizer(tmp_path: Path) -> None:
+def test_c31_each_model_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     """`MODEL=PATH` is for one model, a bare path for all others; naming one twice is refused."""
     one, two = models.write(tmp_path / "one"), models.write(tmp_path / "two", None)
     found = load_all([str(one), f"org/b={two}"])

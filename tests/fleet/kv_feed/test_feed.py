@@ -179,6 +179,21 @@ async def test_c8_a_changed_endpoint_is_followed_anew(world: World) -> None:
     assert world.hits(newer, tokens_of(4)) == 0
 
 
+async def test_s65_another_page_size_than_registered_is_told_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the engine does counts; the difference is one warning, however many events follow."""
+    publisher = Publisher()
+    slot = world.add("w", publisher, kv_block_size=SIZE * 2)
+    world.feed.sync()
+    for blocks in (2, 3, 4):
+        publisher.prompt(tokens_of(blocks, salt=blocks))
+        await world.until(slot, tokens_of(blocks, salt=blocks), blocks)
+    told = [record.getMessage() for record in caplog.records if "announces blocks of" in record.getMessage()]
+    assert len(told) == 1
+    assert f"of {SIZE} tokens and is registered with {SIZE * 2}" in told[0]
+
+
 async def test_one_silent_publisher_harms_nobody(world: World) -> None:
     """An address where nobody listens, and one that speaks rubbish, do not delay the third."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -41,7 +41,7 @@ class World:
         return [int(payload) for payload in self.applied]
 
 
-def test_first_contact_replays_from_the_beginning() -> None:
+def test_s67_s68_first_contact_replays_from_the_beginning_at_once() -> None:
     """What was published before is asked for; live batches wait and follow in order."""
     world = World()
     world.follower.start()

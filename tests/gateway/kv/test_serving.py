@@ -151,7 +151,7 @@ async def test_r097_a_tokenizer_that_takes_too_long_is_not_waited_for(
         assert counted.fallbacks["timeout"] + counted.rendered == 1
 
 
-async def test_r098_long_prompts_do_not_hold_up_others(tmp_path: Path, model: Path) -> None:
+async def test_r098_c31_long_prompts_do_not_hold_up_others(tmp_path: Path, model: Path) -> None:
     """Ten prompts of a megabyte at once, and yet /health answers within half a second."""
     async with serving(tmp_path, model) as server:
         texts = [f"{number} " + "abc def ghi. " * 80_000 for number in range(10)]
