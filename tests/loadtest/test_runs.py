@@ -220,6 +220,17 @@ def test_the_search_finds_the_most_load(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found["passed"], found["failed"], found["finished"]) == (5, 6, True)
 
 
+def test_a_sweep_of_rates_may_be_limited_by_time() -> None:
+    """The rates are those of the sweep, so a duration is enough; a rate that cannot be is told before any load."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        found = document(target.url, sweep=("rate", (20.0, 40.0)), duration=0.3, allow_degraded=True)
+        assert [(one.cell, one.figures.counts.planned) for one in found.runs] == [("rate=20", 6), ("rate=40", 12)]
+        sent = len(target.got)
+        with pytest.raises(ConfigError, match="above 0"):
+            document(target.url, sweep=("rate", (20.0, 0.0)), duration=0.3)
+        assert len(target.got) == sent
+
+
 def test_an_unreachable_target_is_told_before_the_load() -> None:
     """Nobody listens: one sentence with the address."""
     with pytest.raises(ServerUnreachable, match=r"cannot reach 127\.0\.0\.1:9"):

@@ -65,7 +65,8 @@ class Bench:
             options, base_url=target.base(options.base_url),
             dataset=msgspec.structs.replace(options.dataset, name=datasets.resolve(options.dataset.name)),
         )
-        asked.arrivals(self._options)
+        for level in first_loads(self._options):
+            asked.arrivals(level)
         self._size, self._trace = self._inspect()
         self._about = target.look(self._options, patience)
         self._direct = target.direct_urls(self._options, self._about)
@@ -214,6 +215,16 @@ class Bench:
             kept = [at / plan.speed for at in times if at / plan.speed <= (plan.duration or math.inf)]
             return len(kept), kept[-1] if kept else 0.0
         return (plan.count if plan.duration is None else None), plan.duration
+
+
+def first_loads(options: Options) -> Iterator[Options]:
+    """What will be run, as far as it is known before: every point of a sweep, or where a search begins."""
+    if not options.sweep and not options.find_max:
+        yield options
+        return
+    kind, levels = options.sweep or (options.find_max or "", ())
+    for level in levels or AUTO_LEVELS[:1]:
+        yield at_level(options, kind, level)
 
 
 def at_level(options: Options, kind: str, level: float) -> Options:
