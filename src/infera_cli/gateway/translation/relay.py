@@ -170,7 +170,8 @@ class TranslatedRelay(AliasedRelay):
         elif pieces or done:
             self.held = None
             self._translated().body = b""  # a conversation may be long, and its answer may take long
-            super().on_head(*held)
+            connection, status, _head = held  # not *held: mypyc passes a starred tuple as one argument to super()
+            super().on_head(connection, status, head)
             super().on_data(pieces, done)
 
     def on_chunk(self, _framed: bytes, body: bytes) -> None:
