@@ -3,8 +3,9 @@
     python -m bench.fleet_up [--hosts 50] [--ready-after 10] [--rounds 3] [--out PAGE]
 
 The machines are loopback addresses of real OpenSSH servers, so that both ends of every connection share this machine;
-the engines are tiny, and ready after a fixed time. Beside it: how long planning a thousand slots takes. Needs sshd,
-setsid and ssh-keygen; writes bench/results/fleet-up.md.
+the engines are tiny, and ready after a fixed time. A login shell that reads start-up files for every command would be
+measured fifty times on one machine, so bash is told that it is an inner one. Beside it: how long planning a thousand
+slots takes. Needs sshd, setsid and ssh-keygen; writes bench/results/fleet-up.md.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def server(ssh: Path, numbers: range) -> subprocess.Popen[bytes]:
     config.write_text("\n".join([
         *(f"ListenAddress {address(n)}:{_SSH_PORT}" for n in numbers), f"HostKey {ssh / 'host_key'}",
         "PidFile none", f"AuthorizedKeysFile {ssh / 'authorized_keys'}", "StrictModes no", "UsePAM no",
-        "PermitRootLogin yes", "MaxStartups 200", "",
+        "PermitRootLogin yes", "MaxStartups 200", "SetEnv SHLVL=1", "",
     ]))  # fmt: skip
     sshd = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin") or sys.exit("sshd is not installed")
     return subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL)

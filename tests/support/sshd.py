@@ -82,6 +82,7 @@ class Sshd:
             f"AuthorizedKeysFile {folder / 'authorized_keys'}", "StrictModes no", "UsePAM no",
             "PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin yes",
             "LogLevel VERBOSE", "AllowTcpForwarding yes",
+            "SetEnv SHLVL=1",  # bash would read start-up files for every command, on some machines slow ones
         ]) + "\n")
         self.process: subprocess.Popen[bytes] | None = None
 

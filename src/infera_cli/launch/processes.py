@@ -84,6 +84,12 @@ class Processes:
         """What runs of it. Raises HostUnreachable, HostRefused."""
         return await self._look(launch, Wanted(launch.record, record.identity, record.nonce), record.tree)
 
+    async def is_there(self, launch: Launch, record: Record) -> bool:
+        """Whether its first process runs, asked cheaply: it is asked often while it loads. Raises as `look`."""
+        wanted = Wanted(launch.record, record.identity, record.nonce)
+        output = await self._machine(launch).run(script.glance(wanted), within=_LOOK)
+        return script.found(output.text, [wanted])[0].verified
+
     async def look_for(self, record: Record, launch: Launch | None) -> Found | None:
         """What runs of a record whose slot may be gone; None where its machine is not known or cannot be asked."""
         machine = self._machines.get(record.host)

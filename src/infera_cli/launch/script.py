@@ -86,6 +86,11 @@ def look(wanted: Iterable[Wanted]) -> str:
     return LOOK + "\nsnapshot\n" + "".join(calls)
 
 
+def glance(wanted: Wanted) -> str:
+    """Says whether the first process of a launch is there, or how it ended; of its tree nothing, which costs little."""
+    return LOOK + "\n" + _call("glance", [wanted.record, *_known(wanted)])
+
+
 def signal(name: str, found: Found, identity: Identity | None) -> str:
     """Sends a signal to the group of a verified launch, and to each of its processes that left the group."""
     leader = f"{identity.pid}:{identity.start}" if identity is not None and found.verified else ""

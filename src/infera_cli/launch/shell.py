@@ -128,11 +128,11 @@ LOOK = (
     + r"""
 snapshot() {
     processes=$(cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\([0-9]*\) (.*) /\1 /')
-    read -r boot </proc/sys/kernel/random/boot_id
 }
 
-look() {
+glance() {
     run=$1 pid=$2 nonce=$5
+    read -r boot </proc/sys/kernel/random/boot_id
     echo "infera slot"
     echo "infera boot $boot"
     if [ -f "$run" ] && read -r who other rest <"$run"; then
@@ -140,8 +140,12 @@ look() {
         if [ -z "$pid" ] && [ "$who" = "$nonce" ]; then pid=$other; fi
     fi
     if [ -f "$run.exit" ] && read -r line <"$run.exit"; then echo "infera exit $line"; fi
+    if [ -n "$pid" ] && alive=$(started "$pid"); then echo "infera leader $pid $alive"; fi
+}
+
+look() {
+    glance "$@"
     if [ -n "$pid" ]; then
-        if alive=$(started "$pid"); then echo "infera leader $pid $alive"; fi
         echo "$processes" | awk -v sid="$pid" '$5 == sid && $2 != "Z" { print "infera member " $1 ":" $21 " session" }'
     fi
     if [ -n "$nonce" ]; then

@@ -174,6 +174,8 @@ class Supervisor:
         if seat.record is None:
             return None
         try:
+            if await self.processes.is_there(seat.launch, seat.record):
+                return None
             found = await self.processes.look(seat.launch, seat.record)
         except FleetError:
             return None
@@ -273,10 +275,7 @@ class Supervisor:
 
     def _forget(self, seat: Seat, left: str | None) -> None:
         seat.suspect, seat.down_since, seat.drifted = left is not None, None, False
-        if left is None:
-            seat.record = None
-        else:
-            seat.error = left
+        seat.record, seat.error = (None, seat.error) if left is None else (seat.record, left)
 
     def _cancel_watch(self, seat: Seat) -> None:
         watcher = self._watchers.pop(seat.name, None)
