@@ -90,7 +90,8 @@ class Access:
 
     def key_shown(self, headers: RawHeaders) -> bytes | None:
         """The client key of an allowed request."""
-        shown = (_token(name, value) for name, value in headers if name in CREDENTIALS)
+        fields = CREDENTIALS - {b"x-inferact-admin-key"}
+        shown = (_token(name, value) for name, value in headers if name in fields)
         return next((token for token in shown if _among(token, self._keys)), None)
 
     def require_client(self, headers: RawHeaders) -> None:
