@@ -61,6 +61,19 @@ def test_vllm() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "flag"), [("vllm", "--enable-prompt-tokens-details"), ("sglang", "--enable-cache-report")]
+)
+def test_who_publishes_also_reports_what_it_found_cached(name: str, flag: str) -> None:
+    """What the router expects of a cache can then be held against it; whoever says otherwise is heeded."""
+    assert command(name, "--model", "m").count(flag) == 1
+    assert command(name, flag).count(flag) == 1
+    refused = flag.replace("--", "--no-", 1)
+    assert flag not in command(name, refused)
+    assert flag not in command(name, kv=None)
+    assert flag not in command("sim")
+
+
 def test_vllm_takes_its_model_as_vllm_serve_does() -> None:
     """First, and without a flag."""
     assert command("vllm", "org/m", "-tp", "2", kv=None)[3:7] == ["--model", "org/m", "-tp", "2"]

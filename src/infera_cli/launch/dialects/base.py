@@ -48,6 +48,8 @@ class Dialect:
     ready_timeout = 5.0
     stop_grace = 30.0
     publishes_kv = False
+    report_flag: str | None = None
+    """With it an engine says how much of a prompt it found cached, which is what expectations are held against."""
     sources_path: str | None = None
     """Where it tells its event sources."""
 
@@ -63,6 +65,9 @@ class Dialect:
             added += [self.host_flags[0], self.bind_host]
         if kv is not None and self.publishes_kv and not is_given(args, ("--kv-events-config",)):
             added += ["--kv-events-config", json.dumps(self.kv_config(kv), separators=(",", ":"))]
+            report = self.report_flag
+            if report is not None and not is_given(args, (report, report.replace("--", "--no-", 1))):
+                added.append(report)
         return [*self.program(python), *args, *added, *self.further(args)]
 
     def further(self, args: Sequence[str]) -> list[str]:

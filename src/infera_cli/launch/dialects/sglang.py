@@ -21,6 +21,7 @@ class SGLang(Dialect):
     node_rank_flags = ("--node-rank",)
     ready_timeout = 25.0  # a stalled engine answers after 20 s
     publishes_kv = True
+    report_flag = "--enable-cache-report"
     sources_path = "/server_info"
 
     def program(self, python: str) -> list[str]:

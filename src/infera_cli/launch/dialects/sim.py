@@ -13,6 +13,7 @@ class Sim(Vllm):
 
     name = "sim"
     bind_host = "127.0.0.1"
+    report_flag = None
     dp_size_flags: tuple[str, ...] = ()
     dp_rank_flags: tuple[str, ...] = ()
 
