@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from infera_cli.errors import NoRoutableWorker, RequestError
+from infera_cli.errors import InferaError, ModelNotFound, NoRoutableWorker, RequestError
 from infera_cli.gateway.ports import Score
 from infera_cli.gateway.relay import Relay
 from infera_cli.gateway.translation.aliases import with_model
@@ -66,6 +66,15 @@ class AliasedRelay(Relay):
                 self.asked_model = asked
                 self.body = with_model(self.body, model)
         super()._start()
+
+    def refuse(self, error: InferaError) -> None:
+        """A model that nobody serves is told with the names that stand for others."""
+        if isinstance(error, ModelNotFound):
+            stands = f" {self.asked_model[:200]!r} stands for it." if self.asked_model is not None else ""
+            names = ", ".join(sorted(self.desk.aliases.exact))
+            told = error.message + stands + (f" Other names: {names}." if names else "")
+            error = ModelNotFound(told, param=error.param, code=error.code)
+        super().refuse(error)
 
 
 class TranslatedRelay(AliasedRelay):
