@@ -100,7 +100,7 @@ $(COMPILED_READY): $(SOURCES)
 	@[ -x $(COMPILED)/python ] || $(PYTHON) -m venv .venv-compiled || { rm -rf .venv-compiled; exit 1; }
 	@echo "Setting up .venv-compiled: the package as users install it (two minutes, this once) …"
 	@if [ -e $(COMPILED)/infera ]; then what="--force-reinstall --no-deps ."; else what=".[dev]"; fi; \
-		INFERA_COMPILE=1 $(COMPILED)/python -m pip install --quiet --disable-pip-version-check $$what
+		$(COMPILED)/python -m pip install --quiet --disable-pip-version-check $$what
 	@$(COMPILED)/infera version | grep -q compiled || { \
 		echo "The hot path was not compiled: is there a C compiler (Debian: apt install gcc python3-dev)?" >&2; exit 1; }
 	@touch $@

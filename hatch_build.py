@@ -1,6 +1,6 @@
-"""Compiles the modules that every request runs through, where INFERA_COMPILE=1 asks for it (docs/decisions/0009).
+"""Compiles the modules that every request runs through (docs/decisions/0009).
 
-The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. Without it,
+The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. With INFERA_COMPILE=0,
 or without a C compiler, the wheel holds the sources alone and everything works, more slowly. An editable install
 is never compiled, so that an edit counts at once.
 """
@@ -90,7 +90,7 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before a wheel is put together; `version` is `editable` or `standard`."""
-        if self.target_name != "wheel" or version == "editable" or not os.environ.get("INFERA_COMPILE"):
+        if self.target_name != "wheel" or version == "editable" or os.environ.get("INFERA_COMPILE") == "0":
             return
         self._folder = Path(tempfile.mkdtemp(prefix="infera-build-"))
         try:
