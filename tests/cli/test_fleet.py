@@ -238,6 +238,19 @@ def test_what_a_file_declares_no_more_is_an_orphan_that_down_ends(fleet: Fleet) 
     assert not any(alive(identity) for slot, identity in launched(fleet.folder).items() if slot == "x-d1")
 
 
+def test_an_orphan_whose_machine_left_the_file_is_told_and_forgotten_when_it_is_gone(fleet: Fleet) -> None:
+    """It cannot be ended from here while it answers; once nothing answers, down forgets it."""
+    fleet.write(host(fleet.folder, devices=[0]))
+    fleet("up")
+    fleet.write(host(fleet.folder, name="y", devices=[0]))
+    assert "its machine 'x' is not in the file; put it back" in fleet("down", "-y", code=1).stderr
+    (identity,) = launched(fleet.folder).values()
+    for pid in carriers(identity.nonce):
+        os.kill(pid, signal.SIGKILL)
+    assert fleet("down", "-y").stdout in ("1 stopped\n", "nothing to do\n")
+    assert fleet.states() == {"y-d0": "free"}
+
+
 def test_a_refused_machine_is_7(fleet: Fleet) -> None:
     """A host key nobody knows."""
     home = Home(fleet.folder / "home")

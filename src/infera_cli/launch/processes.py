@@ -155,11 +155,15 @@ class Processes:
         return f"nothing of it runs any more, but something still answers at {record.address}:{record.port}"
 
     async def end_orphan(self, record: Record) -> str | None:
-        """The same for a record that no slot declares any more; only a process that is known can be ended."""
-        if record.host not in self._machines:
-            return f"its machine {record.host!r} is not in the file any more"
-        if record.identity is None:
-            return "no process of it is on record"
+        """The same for a record that no slot declares any more. Only a process that is known can be ended; of others it
+        is believed that they are gone when nothing answers at their address."""
+        if record.host not in self._machines or record.identity is None:
+            if not await self._net.accepts(record.address, record.port):
+                return None
+            why = "no process of it is on record"
+            if record.host not in self._machines:
+                why = f"its machine {record.host!r} is not in the file; put it back, or stop it there yourself"
+            return f"something answers at {record.address}:{record.port}, and {why}"
         return await self.end(undeclared(record.slot, record.host, record.place, record.address, record.port,
                                          record.devices), record)
 
