@@ -73,14 +73,14 @@ def decode_usual(payload: bytes) -> Batch | None:
     for event in found.events:
         if (event.medium != "GPU" and not on_device(event.medium, None)) or event.locality == "REMOTE":
             skipped += 1
-        elif isinstance(event, _Stored):
+        elif type(event) is _Stored:
             if event.block_size <= 0:
                 return None
             if event.kv_cache_spec_kind in ATTENTION or event.kv_cache_spec_kind is None:
                 events.append(_stored(event))
             else:
                 skipped += 1
-        elif isinstance(event, _Removed):
+        elif type(event) is _Removed:
             events.append(Removed(event.block_hashes, event.group_idx))
         else:
             events.append(Cleared())

@@ -80,7 +80,7 @@ class Inlet:
             if isinstance(event, Stored):
                 if event.block_size != self._registered is not None:
                     self._compare(event.block_size)
-                for piece in pieces(event):
+                for piece in pieces(event) if len(event.hashes) > PIECE else (event,):
                     done += self._store(piece, now)
                     if done >= PIECE:
                         done = 0
@@ -115,28 +115,34 @@ class Inlet:
 
 def joined(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
     """The same events, where one that goes on where the one before ends is part of it: SGLang tells page by page."""
+    last: Stored | None = None
     run: list[Stored] = []
     for event in events:
-        if isinstance(event, Stored):
-            if run and not _follows(run[-1], event):
-                yield _one(run)
-                run = []
+        if last is None:
+            pass
+        elif (
+            isinstance(event, Stored) and event.parent is not None and _follows(last, event)
+            and (run or _adds_up(last)) and _adds_up(event)
+        ):  # fmt: skip
+            run = run or [last]
             run.append(event)
+            last = event
             continue
-        if run:
-            yield _one(run)
+        else:
+            yield _one(run) if run else last
             run = []
-        yield event
-    if run:
-        yield _one(run)
+        last = event if isinstance(event, Stored) else None
+        if last is None:
+            yield event
+    if last is not None:
+        yield _one(run) if run else last
 
 
 def _follows(before: Stored, event: Stored) -> bool:
     return (
-        event.parent is not None and before.hashes[-1:] == [event.parent]
-        and event.extras is None and before.extras is None and _adds_up(before) and _adds_up(event)
-        and (event.block_size, event.adapter, event.salt, event.group)
-        == (before.block_size, before.adapter, before.salt, before.group)
+        bool(before.hashes) and before.hashes[-1] == event.parent and before.block_size == event.block_size
+        and event.extras is None and before.extras is None
+        and before.adapter == event.adapter and before.salt == event.salt and before.group == event.group
     )  # fmt: skip
 
 
@@ -146,8 +152,6 @@ def _adds_up(event: Stored) -> bool:
 
 def _one(run: Sequence[Stored]) -> Stored:
     first = run[0]
-    if len(run) == 1:
-        return first
     return Stored(
         [hash_ for event in run for hash_ in event.hashes], first.parent,
         [token for event in run for token in event.tokens], first.block_size, first.adapter, first.salt,

@@ -33,7 +33,8 @@ class Taken(NamedTuple):
 
 _REFUSED = Taken(refused=True)
 _ORPHAN = Taken(orphan=True)
-_TAKEN = [Taken(count) for count in range(130)]
+_TAKEN_MOST = 130
+_TAKEN = [Taken(count) for count in range(_TAKEN_MOST)]
 
 
 class PrefixIndex:
@@ -127,9 +128,10 @@ class PrefixIndex:
 
         Refused are events that do not add up, since what cannot be removed again must not be held.
         """
-        if not hashes or len(tokens) != len(hashes) * block_size or not slot.takes(group, block_size):
+        length = len(hashes)
+        if not length or len(tokens) != length * block_size or not slot.takes(group, block_size):
             return _REFUSED
-        if extras is not None and len(extras) != len(hashes):
+        if extras is not None and len(extras) != length:
             return _REFUSED
         try:
             run = Run(parent, hashes, pack(tokens), adapter, salt, extras)
@@ -140,9 +142,9 @@ class PrefixIndex:
             slot.keep(run)
             return _ORPHAN
         count = self._enter(slot, run)
-        if self.max_bytes is not None and self.size > self.max_bytes:
+        if self.max_bytes is not None and (self._entries + len(self._holders)) * BLOCK_BYTES > self.max_bytes:
             self._shrink(self.max_bytes)
-        return _TAKEN[count] if count < len(_TAKEN) else Taken(count)
+        return _TAKEN[count] if count < _TAKEN_MOST else Taken(count)
 
     def _enter(self, slot: Slot, run: Run) -> int:
         blocks = slot.blocks

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from infera_cli.blocks import FIRST_PARENT
 from infera_cli.routing.prefix.identity import first_parent, mixed_in, salt_in
 
 SMALLEST_UNIT = 16
@@ -100,6 +101,8 @@ class Slot:
     def _start(self, run: Run) -> int | Part:
         if run.parent is not None:
             return self.blocks[run.parent]
+        if run.adapter is None and run.salt is None and run.extras is None:
+            return FIRST_PARENT
         salt = run.salt
         if salt is None and run.extras is not None:
             salt = salt_in(run.extras[0], run.adapter)
