@@ -115,6 +115,57 @@ def test_affinity_never_leads_elsewhere() -> None:
         fleet.pick(Work(affinity="n1"), out=(1,))
 
 
+@pytest.mark.parametrize("trouble", ["none", "pressure", "failures", "out of memory"])
+@pytest.mark.parametrize("open_requests", [0, 7, 40, 300])
+@pytest.mark.parametrize("held", [0, 300, 1000])
+def test_what_decides_is_what_is_explained(open_requests: int, held: int, trouble: str) -> None:
+    """The short way of a decision, of calm nodes and others, gives the cost that `infera explain` shows."""
+    fleet = Fleet("h100-80g", "a6000", policy="prefix-aware", weights={1: 0.7})
+    node = fleet.nodes.of(fleet.workers[1])
+    fleet.load(1, open_requests)
+    if trouble == "pressure":
+        fleet.nodes.measure(fleet.workers[1], Measured(at=0.0, kv_used=0.97))
+    for _ in range(5 if trouble == "failures" else 0):
+        node.outcome(False, 0.0)
+    if trouble == "out of memory":
+        node.out_of_memory(1000, 0.0)
+    assert (node.calm is None) is (trouble != "none")
+    work = Work(prompt=1000, output=200, chain=(5,), sizes=(held,))
+    if held:
+        fleet.nodes.residency.learn(1, work)
+    work.known = fleet.nodes.residency.known(work.chain)
+    pool = Pool(fleet.workers)
+    outstanding = fleet.ledger.outstanding
+    shown = fleet.scorer.terms(Ask(work=work), pool, outstanding, 1.0)
+    totals = fleet.scorer._totals(work, fleet.nodes.row(pool), work.known, outstanding, 1.0, "both")
+    assert totals == pytest.approx([parts["cost"] for _refused, parts in shown])
+
+
+def test_a_node_is_calm_again_when_its_trouble_is_over() -> None:
+    """Failures that are a minute old, a cap that has grown back and a cache that emptied count no more."""
+    fleet = Fleet("h100-80g", cap=4)
+    node = fleet.nodes.of(fleet.workers[0])
+
+    def is_calm() -> bool:
+        return node.calm is not None
+
+    node.outcome(False, 0.0)
+    assert not is_calm()
+    assert not node.degraded(61.0)
+    node.outcome(True, 61.0)
+    assert is_calm()
+    node.out_of_memory(4, 100.0)
+    assert [node.cap(now) for now in (100.0, 131.0, 159.9)] == [2, 3, 3]
+    assert not is_calm()
+    assert node.cap(160.0) == 4
+    assert is_calm()
+    for _ in range(3):
+        fleet.nodes.measure(fleet.workers[0], Measured(at=200.0, kv_used=0.99))
+    assert not is_calm()
+    fleet.nodes.measure(fleet.workers[0], Measured(at=205.0, kv_used=0.1))
+    assert is_calm()
+
+
 def test_degraded_nodes_cost_twice_and_pressure_counts() -> None:
     """A full cache or a cool-down sends work to the next best."""
     fleet = Fleet("h100-80g", "a100-80g")
