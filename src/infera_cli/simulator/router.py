@@ -141,6 +141,8 @@ class KvRouter(Router):
         self._index = NamedIndex()
         self._book = KvBook(self._index)
         self._slots = [self._book.open(worker, STYLE)[0].slot for worker in self.pool.workers]
+        for slot in self._slots:
+            slot.block_size = routing.block     # as an engine's first event tells
         self._kind = (STYLE, unit_of(routing.block))
         self.scorer = KvAware(self._book, KvWeights())
 
@@ -161,11 +163,15 @@ class KvRouter(Router):
     def heard(self, number: int, events: Iterable[CacheEvent], now: float) -> None:
         """See Router."""
         index, slot = self._index, self._slots[number]
+        gone: list[int] = []
         for event in events:
             if isinstance(event, Stored):
+                index.drop(slot, gone)
+                gone.clear()
                 index.hold(slot, event.hashes, now)
             else:
-                index.remove(slot, (event.hash,))
+                gone.append(event.hash)
+        index.drop(slot, gone)
 
 
 class NamedIndex(PrefixIndex):
@@ -173,17 +179,36 @@ class NamedIndex(PrefixIndex):
 
     def hold(self, slot: Slot, names: Sequence[int], now: float) -> None:
         """The rank stored these blocks."""
-        blocks, bit, pending = slot.blocks, slot.bit, slot.pending
+        blocks, bit, pending, holders = slot.blocks, slot.bit, slot.pending, self._holders
         slot.used = now
+        before = len(blocks)
         for name in names:
             if name in blocks:
                 slot.copies[name] = slot.copies.get(name, 0) + 1
                 continue
             blocks[name] = name
-            self._entries += 1
-            self._add(name, bit)
+            if name in holders:
+                self._add(name, bit)
+            else:
+                holders[name] = bit
             if pending:
                 pending.pop(name, None)
+        self._entries += len(blocks) - before
+
+    def drop(self, slot: Slot, names: Sequence[int]) -> None:
+        """One copy of each of these blocks is gone."""
+        blocks, copies, bit, holders = slot.blocks, slot.copies, slot.bit, self._holders
+        before = len(blocks)
+        for name in names:
+            if name in copies:
+                slot.unlink(name)
+                continue
+            del blocks[name]
+            if holders[name] == bit:
+                del holders[name]
+            else:
+                self._discard(name, bit)
+        self._entries -= before - len(blocks)
 
 
 class CostRouter(Router):
