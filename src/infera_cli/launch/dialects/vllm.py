@@ -19,7 +19,7 @@ class Vllm(Dialect):
     dp_size_flags: tuple[str, ...] = ("--data-parallel-size", "-dp")
     dp_rank_flags: tuple[str, ...] = ("--data-parallel-rank",)
     publishes_kv = True
-    report_flag = "--enable-prompt-tokens-details"
+    report_flag: str | None = "--enable-prompt-tokens-details"
     sources_path = "/kv_event_sources"
 
     def program(self, python: str) -> list[str]:
