@@ -25,9 +25,10 @@ SOUND = re.compile(r"[A-Za-z0-9._:-]{1,128}")
     ({"X-Session-Id": "h" * 129}, {"session_id": "b1"}, None),
     ({"X-Session-Id": "a b"}, {}, None),
     ({"X-Session-Id": "h" * 128}, {}, "h" * 128),
+    ({"X-Session-Id": " \th1 \t"}, {}, "h1"),
     ({"x-session-id": "h1"}, {}, "h1"),
     ({"X-Session-Id": ""}, {}, None),
-], ids=["header-wins", "body", "too-long", "space", "longest", "lower-case", "empty"])
+], ids=["header-wins", "body", "too-long", "space", "longest", "blanks-around", "lower-case", "empty"])
 async def test_r071_session_identity(
     solo: Setup, stream: bool, headers: dict[str, str], body: dict[str, object], expected: str | None
 ) -> None:

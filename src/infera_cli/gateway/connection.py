@@ -143,6 +143,7 @@ class ClientConnection(HttpToolsProtocol):
         if not self.in_head:  # a trailer: nobody here understands any, so none may pass for a header
             return
         name = name.lower()
+        value = value.strip(b" \t")
         if name == b"content-length":
             self.length = value
         else:
