@@ -35,7 +35,7 @@ COMPILED := .venv-compiled/bin
 COMPILED_READY := .venv-compiled/.ready
 SOURCES := $(shell git ls-files src hatch_build.py pyproject.toml)
 
-.PHONY: help demo test lint e2e bench bench-accuracy bench-simulation fuzz chaos docs completions clean compiled
+.PHONY: help demo test lint e2e bench bench-accuracy bench-kv bench-simulation fuzz chaos docs completions clean compiled
 
 help:  ## show this list
 	@grep -E '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+)[^:]*:.*## /  make \1\t/' | expand -t 26
@@ -64,6 +64,10 @@ bench: $(COMPILED_READY)  ## ours and its peers side by side; the table goes to 
 
 bench-accuracy: $(READY) vllm-environment  ## what several benchmarks say of a target with known timing
 	@VLLM_PYTHON="$(VLLM_PYTHON)" TOOLS_ENV="$(TOOLS_ENV)" BIN="$(BIN)" bench/run-accuracy
+
+bench-kv: $(COMPILED_READY)  ## what routing by cache costs and gains; three tables go to bench/results/
+	@for part in kv_prefix kv_speed kv_requests; do \
+		$(COMPILED)/python -m bench.$$part || missed=1; done; exit $${missed:-0}
 
 bench-simulation: $(READY)  ## what infera simulate says, and what really happens
 	@$(BIN)/python -m bench.simulation_proof
