@@ -14,6 +14,7 @@ from infera_cli.errors import ConfigError, ServerUnreachable
 from infera_cli.loadtest.bench import Bench
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, seed_for
+from infera_cli.report import rows as report
 from infera_cli.workload.figures import imbalance
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
@@ -180,6 +181,19 @@ def test_direct_measures_the_workers_in_the_same_run() -> None:
     assert found.figures.router["upstream"].mean == pytest.approx(0.05)
     assert found.figures.router["client_to_router"].p50 == pytest.approx(0.03, abs=0.015)
     assert imbalance(found.figures.workers) == 1
+
+
+def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a router of ours expected before and after the run; elsewhere nothing is claimed."""
+    said = iter([100.0, 148.0])
+    monkeypatch.setattr("infera_cli.loadtest.target.predicted", lambda _options, _about: next(said))
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 2)) as target:
+        found = run(target.url, count=4, concurrency=1)
+        assert found.target["predicted_cached_tokens"] == 48.0
+        shown = {fact.label: fact.value for fact in report.cache(found)}
+        assert shown["prefix-cache hits, predicted by the router"] == 4800 / found.figures.counts.input_tokens
+        monkeypatch.undo()
+        assert "predicted_cached_tokens" not in run(target.url, count=1, concurrency=1).target
 
 
 def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:

@@ -141,9 +141,11 @@ class Bench:
         count, length = self._expected(job)
         self._watcher.begins(Plan(cell, repeat, count, length))
         started = datetime.now(UTC).isoformat(timespec="seconds")
+        before = target.predicted(options, self._about) or 0.0
         with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
             outcome = self._load(job, options, Path(folder))
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
+        expected = target.predicted(options, self._about)
         around = self._around(options, outcome)
         run = Run(
             cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
@@ -151,6 +153,7 @@ class Bench:
             target={
                 "url": options.base_url, "models": list(self._about.models),
                 "workers": self._about.workers,
+                **({"predicted_cached_tokens": expected - before} if expected is not None else {}),
             },
             client=Client(
                 platform.node(), len(outcome.spools), outcome.cpu_max, outcome.cpu_mean,

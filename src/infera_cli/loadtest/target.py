@@ -105,6 +105,22 @@ def _workers(client: httpx.Client, url: str) -> dict[str, str]:
         return {}
 
 
+_PREDICTED = "infera_kv_expected_cached_tokens_total{"
+
+
+def predicted(options: Options, about: About) -> float | None:
+    """Prompt tokens that a router of ours has expected in its workers' caches so far; None where it expects nothing,
+    which only `kv-aware` does."""
+    if not about.workers:
+        return None
+    try:
+        page = httpx.get(f"{options.base_url}/metrics", timeout=TIMEOUT, verify=_trust(options), trust_env=False).text
+        found = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(_PREDICTED)]
+    except (httpx.HTTPError, ValueError):
+        return None
+    return sum(found) if found else None
+
+
 def direct_urls(options: Options, about: About) -> tuple[str, ...]:
     """The workers to measure past the router. Raises ConfigError when there are none to be found."""
     if options.direct is None:

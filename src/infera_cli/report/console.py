@@ -133,7 +133,7 @@ def _facts(run: Run) -> Table:
     table.add_column("")
     table.add_column("", justify="right")
     table.add_column("")
-    for fact in (*rows.rates(run), *rows.cache(run.figures)):
+    for fact in (*rows.rates(run), *rows.cache(run)):
         table.add_row(fact.label, rows.number(fact.value), fact.unit)
     for label, size in rows.sizes(run.figures):
         between = f"mean ({rows.number(size.min)} – {rows.number(size.max)})"

@@ -119,7 +119,7 @@ def _run(run: Run) -> Iterator[str]:
     if run.direct is not None:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in rows.overhead(run)) + "</ul>"
-    every = (*rows.rates(run), *rows.cache(figures))
+    every = (*rows.rates(run), *rows.cache(run))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
     yield table(("Rates", "", ""), facts, kind="facts")

@@ -126,11 +126,14 @@ def rates(run: Run) -> Iterator[Fact]:
     yield Fact("client CPU, busiest process", run.client.cpu_max * 100, "% of a core")
 
 
-def cache(figures: Figures) -> Iterator[Fact]:
-    """Prefix-cache hits and how evenly the workers were used."""
-    counts = figures.counts
+def cache(run: Run) -> Iterator[Fact]:
+    """Prefix-cache hits, real ones and those the router predicted, and how evenly the workers were used."""
+    figures, counts = run.figures, run.figures.counts
     if counts.cached_tokens is not None and counts.input_tokens:
         yield Fact("prefix-cache hits", 100 * counts.cached_tokens / counts.input_tokens, "% of input")
+    predicted = run.target.get("predicted_cached_tokens")
+    if predicted is not None and counts.input_tokens:
+        yield Fact("prefix-cache hits, predicted by the router", 100 * predicted / counts.input_tokens, "% of input")
     if len(figures.workers) > 1:
         yield Fact("imbalance (busiest / mean)", imbalance(figures.workers), "×")
 
