@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from infera_cli.routing.kv.targets import FORGOTTEN, Choice, Kind, KvBook, Seat, Target
 from infera_cli.routing.pickers import least_in_turn
+from infera_cli.routing.prefix import unit_of
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask, Pool, Role, Worker
 
@@ -82,9 +83,11 @@ class KvAware:
         weighed = self._weighed(ask, pool, prompt, best=not prompt.images)
         if not weighed:
             return None
-        cost, load = min((one.cost, one.load) for one in weighed)
-        ties = [one for one in weighed if one.cost == cost and one.load == load]
-        best = ties[(turn + self.book.spin) % len(ties)]
+        best = weighed[0]
+        if len(weighed) > 1:
+            cost, load = min((one.cost, one.load) for one in weighed)
+            ties = [one for one in weighed if one.cost == cost and one.load == load]
+            best = ties[(turn + self.book.spin) % len(ties)]
         length = prompt.lengths.get(best.target.style, 0)
         choice = prompt.choice = Choice(best.at, best.target, best.hits, best.chain, length, prompt.images or ())
         return choice
@@ -112,13 +115,13 @@ class KvAware:
             return []
         base = self._weights.of(pool.workers[0].spec.role) * prompt.factor
         weight = 0.0 if prompt.images is not None else base
-        usual = max((unit for _, unit in prompt.chains), default=0)
-        groups = _by_kind(seats, usual)
-        in_tokens = len({unit for _, unit in groups}) > 1
+        groups = _by_kind(seats, prompt)
+        in_tokens = len(groups) > 1 and len({unit for _, unit in groups}) > 1
         found: list[Weighed] = []
         for kind, members in groups.items():
             chain = prompt.chains.get(kind, ())
-            found += self._group(members, chain, weight, kind[1] if in_tokens else 1, best=best)
+            some = self._group(members, chain, weight, kind[1] if in_tokens else 1, best=best)
+            found = found + some if found else some
         if prompt.images:
             found = [self._with_images(one, prompt.images, base * BLOCKS_PER_IMAGE) for one in found]
         return found
@@ -169,12 +172,17 @@ class KvAware:
         return one._replace(cost=one.cost + weight * missing)
 
 
-def _by_kind(seats: Sequence[Seat], usual: int) -> dict[Kind, Sequence[Seat]]:
-    """Seats that hash alike, together; one whose page size is unknown is taken to be of the `usual` unit."""
+def _by_kind(seats: Sequence[Seat], prompt: Prompt) -> dict[Kind, Sequence[Seat]]:
+    """Seats that hash alike, together; one whose page size is unknown is taken to have the largest of the prompt's."""
     first = seats[0][1]
     style, size = first.style, first.slot.block_size
-    if size and all(target.slot.block_size == size and target.style == style for _, target in seats):
-        return {(style, first.unit or usual): seats}
+    if size:
+        for _, target in seats:
+            if target.slot.block_size != size or target.style != style:
+                break
+        else:
+            return {(style, unit_of(size)): seats}
+    usual = max((unit for _, unit in prompt.chains), default=0)
     groups: dict[Kind, list[Seat]] = {}
     for seat in seats:
         groups.setdefault((seat[1].style, seat[1].unit or usual), []).append(seat)
