@@ -77,5 +77,5 @@ def strangers(size: int = 32_000, seed: int = 4, **more: Any) -> Iterator[bytes]
     """Text that nobody saw before, `size` characters a request."""
     dice = random.Random(seed)
     while True:
-        words = " ".join(f"{dice.choice('abcdefgh')}{dice.getrandbits(24):x}" for _ in range(size // 8))[:size]
+        words = " ".join(f"{dice.choice('abcdefgh')}{dice.getrandbits(24):x}" for _ in range(size // 7))[:size]
         yield json.dumps({"model": "m", "messages": [{"role": "user", "content": words}], **more}).encode()
