@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from infera_cli.gateway.kv.reader import PromptReader, Repeated
+from infera_cli.gateway.kv.reader import Later, PromptReader, Repeated
 from infera_cli.routing.prompt import Prompt
 from infera_cli.tokens.load import load_all
 
@@ -89,3 +89,25 @@ def test_hints_are_counted_again(world: World) -> None:
     for _ in range(3):
         assert world.read(prompt_cache_retention="24h")[1].retention == "long"
     assert world.reader.counters.retention == {"long": 3}
+
+
+def test_large_bodies_are_looked_at_later(world: World) -> None:
+    """With the kinds of now, and the same prompt in the end; before that nothing is known of them."""
+    text = "What is a prefix? " * 5000
+    raw = msgspec.json.encode({**CHAT, "messages": [{"role": "user", "content": text}], "prompt_cache_key": "k"})
+    later = world.reader.look(b"/v1/chat/completions", raw)
+    assert isinstance(later, Later)
+    assert later.bare().retention is None
+    world.kinds = set()
+    prompt = later.finish()
+    assert (set(prompt.chains), prompt.retention, later.bare().retention) == ({("vllm", 16)}, "short", "short")
+    world.kinds = {("vllm", 16)}
+    assert prompt.chains == world.reader.start(b"/v1/chat/completions", raw).finish().chains
+
+
+def test_a_large_body_that_trips_us_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised in a thread, the request goes on without its tokens."""
+    monkeypatch.setattr(world.reader, "_is_adapter", {}.__getitem__)
+    raw = msgspec.json.encode({**CHAT, "pad": "x" * 70_000})
+    assert world.reader.look(b"", raw).finish().chains == {}
+    assert world.reader.counters.fallbacks == {"body": 1}

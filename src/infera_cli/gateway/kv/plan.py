@@ -65,7 +65,7 @@ class KvPlan:
                 relay.trip = HintedTrip(relay, (found.retention if found is not None else None) or self._hint)
             relay.attempt(self._clock())
             return
-        reading = self._reader.start(relay.target, body)
+        reading = self._reader.look(relay.target, body)
         if reading.cost <= AT_ONCE:
             self._go_on(relay, reading.finish())
         elif self._waiting >= WAITING_MOST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date
 from functools import partial
 from typing import Protocol
@@ -24,12 +25,15 @@ from infera_cli.tokens.template import Unrenderable
 
 _MESSAGES = b"/v1/messages"
 _OF_OTHER_APIS = (_MESSAGES, b"/v1/responses")
-Kinds = Callable[[], set[tuple[str, int]]]
+Kind = tuple[str, int]
+Kinds = Callable[[], set[Kind]]
+LARGE = 64 << 10
+"""Bytes; larger bodies are not even looked at while others wait."""
 KNOWN_BYTES = 32 << 20
 """For prompts that may come again as they are: retries, samples, parallel calls of an agent."""
 _HASH_BYTES = 48
 
-_Key = tuple[int, frozenset[tuple[str, int]], bool, date | None]
+_Key = tuple[int, frozenset[Kind], bool, date | None]
 
 
 def _as_engines_read_it(path: bytes, raw: bytes | bytearray, body: PromptBody) -> PromptBody:
@@ -111,12 +115,35 @@ class Repeated(Reading):
         return prompt
 
 
+class Later(Reading):
+    """A large body: to look at it takes a moment already, and is left to whoever works out its tokens."""
+
+    def __init__(self, reader: PromptReader, path: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind]) -> None:
+        super().__init__(reader.counters)
+        self.cost = len(raw)
+        self._start = partial(reader.start, path, raw, kinds)
+        self._reading: Reading | None = None
+
+    def bare(self) -> Prompt:
+        """See Reading."""
+        return self._reading.bare() if self._reading is not None else Prompt()
+
+    def finish(self) -> Prompt:
+        """See Reading."""
+        try:
+            reading = self._reading = self._start()
+        except Exception as error:  # noqa: BLE001 - in a thread nobody would hear of it, and the request would wait
+            self._counters.fallback("body", f"{type(error).__name__}: {error}")
+            return Prompt()
+        return reading.finish()
+
+
 class _Work(msgspec.Struct, gc=False):
     """How a body becomes blocks: jobs by style, the kinds to hash for, and what the chain begins with."""
 
     prompts: Prompts
     jobs: Mapping[str, Job]
-    kinds: set[tuple[str, int]]
+    kinds: AbstractSet[Kind]
     first: int = FIRST_PARENT
 
 
@@ -133,11 +160,16 @@ class PromptReader:
         self.counters = counters if counters is not None else PromptCounters()
         self._known: Memo[_Key, Prompt] = Memo(KNOWN_BYTES)
 
-    def start(self, path: bytes, raw: bytes | bytearray) -> Reading:
-        """Look at a body; nothing expensive yet."""
+    def look(self, path: bytes, raw: bytes | bytearray) -> Reading:
+        """A body's prompt, looked at now or later, by its size."""
+        return Later(self, path, raw, frozenset(self._kinds())) if len(raw) > LARGE else self.start(path, raw)
+
+    def start(self, path: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind] | None = None) -> Reading:
+        """Look at a body; nothing expensive yet. `kinds` where the fleet is not to be asked: in a thread."""
         counters = self.counters
+        kinds = self._kinds() if kinds is None else kinds
         found = members_of(raw)
-        key = self._key(found) if found is not None and not path.startswith(_OF_OTHER_APIS) else None
+        key = self._key(found, kinds) if found is not None and not path.startswith(_OF_OTHER_APIS) else None
         before = self._known.get(key) if key is not None else None
         if before is not None:
             if before.retention is not None:
@@ -151,9 +183,9 @@ class PromptReader:
             counters.retention[body.retention] += 1
         if path.startswith(_OF_OTHER_APIS):
             body = _as_engines_read_it(path, raw, body)
-        return self._read(body, key)
+        return self._read(body, kinds, key)
 
-    def _read(self, body: PromptBody, key: _Key | None) -> Reading:
+    def _read(self, body: PromptBody, kinds: AbstractSet[Kind], key: _Key | None) -> Reading:
         counters = self.counters
         if body.media is not None:
             counters.multimodal += 1
@@ -162,7 +194,6 @@ class PromptReader:
         if prompts is None:
             counters.fallback("no_tokenizer", body.model or "")
             return Reading(counters, body)
-        kinds = self._kinds()
         try:
             jobs = {style: self._job(prompts, style, body) for style in {style for style, _ in kinds}}
         except Unrenderable as no:
@@ -172,7 +203,7 @@ class PromptReader:
         work = _Work(prompts, jobs, kinds, first_parent(adapter, body.salt))
         return Reading(counters, body, work, partial(self._remember, key) if key is not None and jobs else None)
 
-    def _key(self, found: Members) -> _Key | None:
+    def _key(self, found: Members, kinds: AbstractSet[Kind]) -> _Key | None:
         """Of all that a prompt's blocks depend on, here and now."""
         stands = digest(found)
         model = found.model
@@ -181,7 +212,7 @@ class PromptReader:
         prompts = self._tokenizers.of(model)
         if prompts is None:
             return None
-        return stands, frozenset(self._kinds()), self._is_adapter(model), prompts.day()
+        return stands, frozenset(kinds), self._is_adapter(model), prompts.day()
 
     def _remember(self, key: _Key, prompt: Prompt) -> None:
         size = sum(map(len, prompt.chains.values())) + 4 * len(prompt.parts)
