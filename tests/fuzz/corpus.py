@@ -56,7 +56,7 @@ def request(rng: random.Random) -> tuple[bytes, bytes]:
     if rng.random() < 0.2:
         lines.append(b"Connection: " + rng.choice((b"close", b"keep-alive", b"X-Hop, keep-alive")))
     if rng.random() < 0.4:
-        lines.append(b"X-Session-Id: " + rng.choice((b"s1", b"user-17.a:b", b"0" * 128, b"not sound", b"")))
+        lines.append(b"X-Session-Id: " + rng.choice((b"s1", b"user-17.a:b", b"s" * 128, b"not sound", b"")))
     rng.shuffle(lines)
     head = b"POST " + target.encode() + b" HTTP/1.1\r\n" + b"\r\n".join(lines) + b"\r\n\r\n"
     return head + (in_chunks(rng, data, trailers=True) if chunked else data), data

@@ -28,7 +28,7 @@ def passed(pairs: list[Pair]) -> list[Pair]:
 
 
 def same_reason(data: bytes) -> bytes:
-    """`data` with plain reason phrases and no empty lines before heads: neither is passed on, so neither matters."""
+    """`data` less what is not passed on: reason phrases, empty lines before heads, the framing of interim ones."""
     out, data = b"", data.lstrip(b"\r\n")
     while found := re.match(rb"(HTTP/1\.[01] ([0-9]{3}))(?: [^\r\n]*)?\r\n", data):
         out += found[1] + b" x\r\n"
@@ -36,6 +36,8 @@ def same_reason(data: bytes) -> bytes:
         if not found[2].startswith(b"1"):
             break
         fields, end, data = data.partition(b"\r\n\r\n") if not data.startswith(b"\r\n") else (b"", b"\r\n", data[2:])
+        if found[2].startswith(b"1"):
+            fields = re.sub(rb"(?i)(^|\r\n)(transfer-encoding|content-length):[^\r\n]*(?=\r\n|$)", rb"\1x: y", fields)
         out, data = out + fields + end, data.lstrip(b"\r\n")
     return out + data
 

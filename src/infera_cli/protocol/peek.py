@@ -28,10 +28,50 @@ def peek(body: bytes | bytearray) -> Peek:
     (replica-router §1.10; R035, B34).
     """
     try:
-        members = decode(body)
+        members = decode(_less_long_text(body) if len(body) > _LONG else body)
     except UNREADABLE:
         return NOTHING
     return peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata)
+
+
+_LONG: Final = 1024
+_BLANK: Final = 0x20
+_QUOTE: Final = 0x22
+_BACKSLASH: Final = 0x5C
+_CUTS: Final = 8
+_QUOTES: Final = 4
+
+
+def _less_long_text(body: bytes | bytearray) -> bytes | bytearray:
+    """`body` without what long strings under `"content"` hold, which is most of it and nothing that is read here.
+
+    Outside of strings a quote only ever opens one, and inside it would be escaped: so these bytes can be nothing but
+    that member, and its text ends at the next quote without a backslash before it. Skipping by `find` takes a
+    fraction of the time that reading every character takes.
+    """
+    at = 0
+    for _ in range(_CUTS):
+        at = body.find(b'"content":', at) + 10
+        if at < 10 or at + 1 >= len(body):
+            break
+        at += body[at] == _BLANK
+        if body[at] == _QUOTE:
+            end = _end_of_text(body, at + 1)
+            if end - at > _LONG:
+                body = body[: at + 1] + body[end:]
+                if len(body) <= _LONG:
+                    break
+    return body
+
+
+def _end_of_text(body: bytes | bytearray, start: int) -> int:
+    """Where the quote is that ends the string from `start`; −1 where that is not soon found."""
+    for _ in range(_QUOTES):
+        end = body.find(b'"', start)
+        if end < 0 or body[end - 1] != _BACKSLASH:
+            return end
+        start = end + 1
+    return -1
 
 
 _LONGEST_MODEL: Final = 256
