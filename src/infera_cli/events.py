@@ -28,7 +28,7 @@ class RequestDone:
     )  # fmt: skip
 
     def __init__(
-        self, id: str, path: str, model: str | None, session: str | None, worker: str | None,  # noqa: A002
+        self, *, id: str, path: str, model: str | None, session: str | None, worker: str | None,  # noqa: A002
         why: str, status: int, outcome: Outcome, retries: int, streamed: bool, started: float,
         received: float | None, picked: float | None, sent: float | None, first_byte: float | None, total: float,
         chunks: int, bytes_in: int, bytes_out: int, tail: bytes, peer: str, error: str | None = None,

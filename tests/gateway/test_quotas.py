@@ -35,7 +35,7 @@ async def ask(setup: Setup, key: str, path: str = raw.CHAT, model: str | None = 
 
 
 async def test_over_its_quota_a_key_is_told_when_to_come_back(serve: Serve, tmp_path: Path) -> None:
-    """429 in both shapes, with a time to wait; other keys and counting are not in the way, and no worker hears of it."""
+    """429 in both shapes, with a time to wait; other keys and counting go on, and no worker hears of it."""
     setup = await guarded(serve, tmp_path)
     assert [(await ask(setup, "small")).status for _ in range(3)] == [200, 200, 429]
     refused = await ask(setup, "small")

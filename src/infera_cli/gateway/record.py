@@ -16,15 +16,30 @@ def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | N
     """What happened to `relay`, which ends `now`."""
     began, answer = relay.started, relay.answer
     return RequestDone(
-        relay.id, _path_of(relay.target), relay.ask.model, relay.session, worker, relay.why, answer.status, outcome,
-        relay.retries, answer.streamed, relay.gate.epoch + began,
-        relay.received - began if relay.received else None,
-        relay.picked - began if relay.picked else None,
-        relay.sent - began if relay.sent else None,
-        relay.first_byte - began if relay.first_byte else None,
-        now - began, answer.chunks, relay.bytes_in, answer.bytes_out, answer.tail(), relay.client.peer, error,
-        _expected(relay.ask.work) if relay.ask.work is not None else None,
-    )  # fmt: skip
+        id=relay.id,
+        path=_path_of(relay.target),
+        model=relay.ask.model,
+        session=relay.session,
+        worker=worker,
+        why=relay.why,
+        status=answer.status,
+        outcome=outcome,
+        retries=relay.retries,
+        streamed=answer.streamed,
+        started=relay.gate.epoch + began,
+        received=relay.received - began if relay.received else None,
+        picked=relay.picked - began if relay.picked else None,
+        sent=relay.sent - began if relay.sent else None,
+        first_byte=relay.first_byte - began if relay.first_byte else None,
+        total=now - began,
+        chunks=answer.chunks,
+        bytes_in=relay.bytes_in,
+        bytes_out=answer.bytes_out,
+        tail=answer.tail(),
+        peer=relay.client.peer,
+        error=error,
+        expected_cached=_expected(relay.ask.work) if relay.ask.work is not None else None,
+    )
 
 
 def _expected(work: object) -> int | None:
