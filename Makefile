@@ -47,7 +47,8 @@ test: $(READY)  ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 compiled: $(COMPILED_READY)  ## the tests of the data plane against the compiled package
-	@$(COMPILED)/python -m pytest -n 2 --dist loadfile tests/gateway tests/routing tests/fleet tests/fuzz $(PYTEST_ARGS)
+	@$(COMPILED)/python -m pytest -n 2 --dist loadfile tests/gateway tests/routing tests/fleet tests/fuzz \
+		tests/simulator $(PYTEST_ARGS)
 
 lint: $(READY)  ## ruff, mypy --strict, and the rules of the architecture
 	@$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from infera_cli.gateway.upstream.http import Connection
+from infera_cli.gateway.upstream.http import Connection, Receiver
 from infera_cli.protocol import out_of_memory
 from infera_cli.protocol.headers import AnswerHead
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("infera.scheduler")
 
 
-class MemoryGuard:
-    """A Receiver for one attempt."""
+class MemoryGuard(Receiver):
+    """For one attempt."""
 
     __slots__ = ("_connection", "_head", "_pieces", "_relay", "_size", "_status", "_streamed", "_trip")
 

@@ -19,7 +19,7 @@ from infera_cli.gateway.overdue import too_late
 from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
 from infera_cli.gateway.record import record_of
 from infera_cli.gateway.refusals import too_large, unreachable
-from infera_cli.gateway.upstream.http import Connection
+from infera_cli.gateway.upstream.http import Connection, Receiver
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
 from infera_cli.routing.types import Ask, Decision, Worker
@@ -33,7 +33,7 @@ NONE_STRIPPED: Final[frozenset[bytes]] = frozenset()
 NOBODY_ASKED: Final = Ask()
 
 
-class Relay:
+class Relay(Receiver):
     """A request that the data plane serves. To uvicorn's protocol it looks like a request-response cycle."""
 
     __slots__ = (

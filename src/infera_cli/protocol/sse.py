@@ -23,7 +23,11 @@ def openai_ending(tail: bytes) -> str:
     `done`: a finish reason or `[DONE]` is there; `aborted`: the engine itself says abort, cancelled or error, or
     sent an error in the stream; `cut`: it just stopped (rulings 11; R010, R109; engines.md §1.4).
     """
-    # Nearly every stream ends with [DONE] and holds none of these words, and looking for words is cheap.
+    last = tail.rfind(b'"finish_reason":')
+    if last >= 0 and tail.endswith(b"[DONE]\n\n") and tail.find(b'"error"', last) < 0:
+        reason = _FINISHED.match(tail, last)
+        if reason is not None and b'"%b"' % reason[1] not in _BAD_REASONS:
+            return "done"  # nearly every stream
     if any(word in tail for word in _BAD_REASONS) and _went_bad(tail):
         return "aborted"
     return "done" if tail.rstrip().endswith(b"[DONE]") or _FINISHED.search(tail) else "cut"

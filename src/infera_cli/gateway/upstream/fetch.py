@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from infera_cli.gateway.upstream.dial import Dialer
-from infera_cli.gateway.upstream.http import Client, Connection, Pool
+from infera_cli.gateway.upstream.http import Client, Connection, Pool, Receiver
 from infera_cli.protocol.headers import AnswerHead
 from infera_cli.routing.types import WorkerSpec
 
@@ -25,7 +25,7 @@ class Reply:
         self.body = body
 
 
-class _Collector:
+class _Collector(Receiver):
     """Receives one answer and makes a future of it."""
 
     def __init__(self) -> None:
