@@ -1,8 +1,8 @@
 """Compiles the modules that every request runs through (docs/decisions/0009).
 
-The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. With INFERA_COMPILE=0,
-or without a C compiler, the wheel holds the sources alone and everything works, more slowly. An editable install
-is never compiled, so that an edit counts at once.
+The sources stay the only truth: what is compiled is the same Python, by mypyc, from the same files. With
+INFERA_COMPILE=0, or without a C compiler, the wheel holds the sources alone and everything works, more slowly. An
+editable install is never compiled, so that an edit counts at once.
 """
 
 from __future__ import annotations

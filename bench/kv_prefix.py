@@ -166,9 +166,10 @@ def main() -> int:
     met = publish(
         asked.out, "Shared prefixes over eight engines",
         how="Written by `python -m bench.kv_prefix`; simulated time, the same on every machine. "
-            f"{len(requests)} requests in {SECONDS:g} s (Poisson, seed {SEED}), {GROUPS} prefixes of {PREFIX} tokens, popular ones more often, "
-            f"tails of {TAIL} tokens, answers of {OUTPUT}; {ENGINES} engines, each with {PROFILE.tokens} tokens of cache "
-            f"and {PROFILE.prefill_rate:g} prompt tokens a second, all cold at first.",
+            f"{len(requests)} requests in {SECONDS:g} s (Poisson, seed {SEED}), {GROUPS} prefixes of {PREFIX} tokens, "
+            f"popular ones more often, tails of {TAIL} tokens, answers of {OUTPUT}; {ENGINES} engines, "
+            f"each with {PROFILE.tokens} tokens of cache and {PROFILE.prefill_rate:g} prompt tokens a second, "
+            "all cold at first.",
         tables=[grid(("policy", "mean TTFT", "p99", "prompt tokens cached", "requests of the busiest"), rows)],
         bars=bars,
     )  # fmt: skip

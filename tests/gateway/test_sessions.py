@@ -53,6 +53,18 @@ async def test_a1_an_id_with_a_trailing_newline_is_fresh(solo: Setup) -> None:
     assert response.get("x-session-id") != "abc"
 
 
+async def test_a_client_that_says_our_id_again_stays_where_it_was(serve: Serve) -> None:
+    """The X-Session-Id of an answer names the session from then on, whatever else comes in between."""
+    setup = await serve(2)
+    first = await raw.post(setup.url)
+    given = first.get("x-session-id") or ""
+    for _ in range(3):
+        await raw.post(setup.url)
+    again = [await raw.post(setup.url, headers={"X-Session-Id": given}) for _ in range(3)]
+    assert {answer.get("x-infera-worker") for answer in again} == {first.get("x-infera-worker")}
+    assert {answer.get("x-session-id") for answer in again} == {given}
+
+
 async def test_an_unsound_or_minted_session_is_never_sent_up(solo: Setup) -> None:
     """A worker sees a client's sound X-Session-Id and nothing else of that name (rulings 10)."""
     await raw.post(solo.url, headers={"X-Session-Id": "good"})

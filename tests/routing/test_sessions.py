@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infera_cli.routing.sessions import PINS_KEPT, Pins
+from infera_cli.routing.sessions import MINTED, PINS_KEPT, Pins
 
 
 def test_a_pin_is_alive_at_exactly_the_ttl_and_expired_after_it() -> None:
@@ -115,6 +115,29 @@ def test_a4_a_flood_of_sessions_keeps_a_hundred_thousand() -> None:
         pins.pin(str(n), "a", 1.0)
     assert len(pins) == PINS_KEPT == 100_000
     assert (pins.find("499", 1.0), pins.find("500", 1.0)) == (None, "a")
+
+
+def test_of_ids_that_we_made_up_a_fifth_of_the_cap_is_kept() -> None:
+    """A million clients that name no session take little memory, and push no named one out."""
+    pins = Pins(3600.0, cap=10)
+    pins.pin("session:named", "a", 0.0)
+    for n in range(50):
+        pins.pin(f"{MINTED}{n}", "b", 1.0)
+    assert len(pins) == 3
+    assert [pins.find(f"session:{n}", 1.0) for n in ("named", 47, 48, 49)] == ["a", None, "b", "b"]
+
+
+def test_an_id_that_we_made_up_is_a_session_like_any_other_once_it_comes_back() -> None:
+    """It is pinned where it was, kept with the named ones, and the end of its first request changes nothing."""
+    pins = Pins(10.0, cap=10)
+    pins.pin(MINTED + "x", "a", 0.0, held=True)
+    assert pins.find("session:x", 1.0) == "a"
+    pins.pin("session:x", "a", 1.0)
+    pins.touch(MINTED + "x", "a", 5.0)
+    for n in range(5):
+        pins.pin(f"{MINTED}{n}", "b", 5.0)
+    assert (pins.find("session:x", 11.0), pins.find("session:x", 11.5)) == ("a", None)
+    assert pins.drop_worker("b") == 2
 
 
 steps = st.lists(

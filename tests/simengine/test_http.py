@@ -51,10 +51,11 @@ def test_openai_client_streams_and_does_not(url: str) -> None:
 def test_usage_is_told_with_every_chunk_on_request(url: str) -> None:
     """`continuous_usage_stats`: the prompt stands in the first chunk, the answer grows, the end is the whole."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
-        chunks = list(client.chat.completions.create(
-            model="sim", messages=HELLO, max_tokens=4, stream=True,  # type: ignore[arg-type]
-            stream_options={"include_usage": True, "continuous_usage_stats": True},  # type: ignore[typeddict-unknown-key]
-        ))  # fmt: skip
+        asked: dict[str, Any] = {
+            "model": "sim", "messages": HELLO, "max_tokens": 4, "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }  # fmt: skip
+        chunks = list(client.chat.completions.create(**asked))
     told = [chunk.usage for chunk in chunks if chunk.usage is not None]
     assert len(told) == len(chunks)
     assert [usage.completion_tokens for usage in told] == [0, 1, 2, 3, 4, 4]

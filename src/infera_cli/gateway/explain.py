@@ -11,9 +11,8 @@ from infera_cli.gateway.endpoints.parts import Explanation
 from infera_cli.gateway.identity import identify
 from infera_cli.gateway.translation.aliases import Aliases, with_model
 from infera_cli.protocol.headers import RequestHead
+from infera_cli.routing.sessions import MINTED
 from infera_cli.routing.types import Ask, Candidate, Decision
-
-_MINTED = "0" * 32
 
 
 class Explainer:
@@ -35,7 +34,7 @@ class Explainer:
         served = self._aliases.resolve(model) if model is not None else None
         if served is not None:
             model, body = served, bytes(with_model(body, served))
-        ask = Ask(model=model, session=pin if pin != f"session:{_MINTED}" else None, work=self._work(path, body))
+        ask = Ask(model=model, session=None if pin.startswith(MINTED) else pin, work=self._work(path, body))
         decision: Decision | None = None
         error: str | None = None
         try:

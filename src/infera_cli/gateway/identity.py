@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from infera_cli.protocol.headers import RequestHead, is_sound_id
 from infera_cli.protocol.peek import NOTHING, Peek, peek, peek_form
+from infera_cli.routing.sessions import MINTED
 
 RandomBytes = Callable[[int], bytes]
 
@@ -26,7 +27,7 @@ def name(head: RequestHead, seen: Peek, random_bytes: RandomBytes) -> tuple[str 
     value = named[1] if named is not None else None
     if named is None or value is None:
         fresh = random_bytes(16).hex()
-        return seen.model, fresh, "session:" + fresh
+        return seen.model, fresh, MINTED + fresh
     if named[0] == "session":
         return seen.model, value, "session:" + value
     return seen.model, random_bytes(16).hex(), f"{named[0]}:{value}"

@@ -21,6 +21,7 @@ from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.prompt_body import read
 from infera_cli.protocol.retention import Hint
 from infera_cli.routing.prompt import Prompt
+from infera_cli.routing.sessions import MINTED
 from infera_cli.routing.types import Ask
 
 if TYPE_CHECKING:
@@ -123,9 +124,8 @@ class KvPlan:
 
 def _is_named(relay: Relay) -> bool:
     """Whether the client gave its session a name, rather than us."""
-    if relay.head.session is not None or relay.ask.session != f"session:{relay.session}":
-        return True
-    return relay.body is not None and relay.session is not None and relay.session.encode() in relay.body
+    return relay.ask.session is not None and not relay.ask.session.startswith(MINTED)
+
 
 
 def insisted_on(head: RequestHead) -> str | None:
