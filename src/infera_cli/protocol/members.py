@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -30,10 +31,34 @@ def read_object(body: bytes | bytearray) -> Object:
             raise bad(half, "holds half of a character (a lone surrogate); cut text between characters.") from None
         raise RequestError(f"The body is not valid JSON: {str(wrong)[:120]}.") from None
     except RecursionError:
-        raise RequestError("The body is nested too deeply.") from None
+        where = _deepest_member(body)
+        raise (bad(where, "is nested too deeply.") if where else RequestError("The body is nested too deeply.")) from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.")
     return value
+
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}:]')
+
+
+def _deepest_member(body: bytes | bytearray) -> str | None:
+    """The member of the body's object in which brackets are nested the deepest; None where that is in none."""
+    depth = deepest = 0
+    member: bytes | None = None
+    where: bytes | None = None
+    before = b""
+    for found in _TOKEN.finditer(body):
+        token = bytes(found[0])
+        if token in {b"[", b"{"}:
+            depth += 1
+            if depth > deepest:
+                deepest, where = depth, member
+        elif token in {b"]", b"}"}:
+            depth -= 1
+        elif token == b":" and depth == 1:
+            member = before[1:-1]
+        before = token
+    return None if where is None else where.decode("utf-8", "replace")[:100]
 
 
 def _half_a_character(body: bytes | bytearray) -> str | None:

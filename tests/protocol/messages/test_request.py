@@ -290,6 +290,22 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
         to_chat(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b'{"model":"a [{ \\" b","messages":' + b"[" * 50_000, "messages"),
+        (b'{"system":[[]],"tools":[{"input_schema":' + b'{"x":' * 40_000 + b"1" + b"}" * 40_000 + b'}],"z":1}', "tools"),
+        (b"[" * 90_000, None),
+    ],
+    ids=["cut", "whole", "no-object"],
+)
+def test_nesting_that_is_too_deep_is_told_with_its_member(body: bytes, named: str | None) -> None:
+    """However deep, the member of the body in which it lies is named."""
+    with pytest.raises(RequestError, match="nested too deeply") as caught:
+        to_chat(body)
+    assert caught.value.param == named
+
+
 NAMES = ["type", "text", "role", "content", "source", "name", "input", "tool_use_id"]
 MEMBERS = ["system", "messages", "tools", "tool_choice", "metadata", "thinking", "stop_sequences", "stream"]
 JSON = st.recursive(
