@@ -32,7 +32,9 @@ def read_object(body: bytes | bytearray) -> Object:
         raise RequestError(f"The body is not valid JSON: {str(wrong)[:120]}.") from None
     except RecursionError:
         where = _deepest_member(body)
-        raise (bad(where, "is nested too deeply.") if where else RequestError("The body is nested too deeply.")) from None
+        if where is None:
+            raise RequestError("The body is nested too deeply.") from None
+        raise bad(where, "is nested too deeply.") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.")
     return value

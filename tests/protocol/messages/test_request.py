@@ -294,7 +294,7 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     ("body", "named"),
     [
         (b'{"model":"a [{ \\" b","messages":' + b"[" * 50_000, "messages"),
-        (b'{"system":[[]],"tools":[{"input_schema":' + b'{"x":' * 40_000 + b"1" + b"}" * 40_000 + b'}],"z":1}', "tools"),
+        (b'{"system":[[]],"tools":[{"input_schema":' + b'{"x":' * 40_000 + b"1" + b"}" * 40_000 + b'}]}', "tools"),
         (b"[" * 90_000, None),
     ],
     ids=["cut", "whole", "no-object"],
