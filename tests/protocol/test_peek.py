@@ -64,6 +64,16 @@ def test_a_long_prompt_hides_no_member(size: int) -> None:
     assert (told.model, told.session) == ("m", ("session_id", "s"))
 
 
+@pytest.mark.parametrize("slashes", range(6))
+@pytest.mark.parametrize("text", ["", "x" * 1100, '"' * 3, '\\"' * 2])
+def test_a_text_may_end_in_backslashes_and_quotes(text: str, slashes: int) -> None:
+    """An escaped backslash before the closing quote does not escape the quote."""
+    content = "x" * 1100 + text + "\\" * slashes
+    for body in ({"messages": [{"content": content}], "model": "m"}, {"model": "m", "x": [{"content": content}] * 3}):
+        assert peek(json.dumps(body, separators=(",", ":")).encode()).model == "m"
+        assert peek(json.dumps(body).encode()).model == "m"
+
+
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_json_tell_nothing_or_what_they_say(tail: bytes) -> None:
     """No body is an error here: the engine judges it (R035)."""
