@@ -46,8 +46,8 @@ def _less_long_text(body: bytes | bytearray) -> bytes | bytearray:
     """`body` without what long strings under `"content"` hold, which is most of it and nothing that is read here.
 
     Outside of strings a quote only ever opens one, and inside it would be escaped: so these bytes can be nothing but
-    that member, and its text ends at the next quote with an even number of backslashes before it. Skipping by `find` takes a
-    fraction of the time that reading every character takes.
+    that member, and its text ends at the next quote with an even number of backslashes before it. Skipping by `find`
+    takes a fraction of the time that reading every character takes.
     """
     at = 0
     for _ in range(_CUTS):
