@@ -112,12 +112,14 @@ class FleetServer(_Asked, LocalServer):
     async def __aenter__(self) -> Self:
         logger = logging.getLogger("infera")
         logger.addHandler(self._handler)
+        self._level = logger.level
         logger.setLevel(logging.INFO)
         return await super().__aenter__()
 
     async def __aexit__(self, *exc: object) -> None:
         await super().__aexit__(*exc)
         logging.getLogger("infera").removeHandler(self._handler)
+        logging.getLogger("infera").setLevel(self._level)
 
     async def said(self, pattern: str, within: float = 10) -> re.Match[str]:
         """Wait for a logged line that has `pattern`."""
