@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from infera_cli.errors import Conflict, HostRefused, HostUnreachable, InferaError, NotFound, Unauthorized
+from infera_cli.errors import Conflict, HostRefused, HostUnreachable, InferaError, NotFound, Unauthorized, UsageError
 from infera_cli.wiring.fleet_owner import Owner, Row
 
 Became = Literal["ready", "kept", "started", "stopped", "failed", "timeout", "untouched"]
@@ -59,9 +59,15 @@ def taken(rows: Sequence[Row]) -> list[str]:
 
 # ── verbs ────────────────────────────────────────────────────────────────────────────────────────────
 def plan_up(rows: Sequence[Row], count: int | None) -> tuple[list[str], list[str]]:
-    """Slots that are kept, and slots to launch so that `count` (None: all) are taken; unknown ones last."""
+    """Slots that are kept, and slots to launch so that `count` (None: all) are taken; unknown ones last.
+
+    Raises UsageError where there are not that many.
+    """
     kept = taken(rows)
     open_slots = sorted((row for row in rows if row["state"] in ("free", "unknown")), key=lambda r: r["state"])
+    slots = len(kept) + len(open_slots)
+    if count is not None and count > slots:
+        raise UsageError(f"{count} replicas are more than the {slots} slots that the file declares")
     missing = len(open_slots) if count is None else max(0, count - len(kept))
     return kept, [str(row["slot"]) for row in open_slots[:missing]]
 
