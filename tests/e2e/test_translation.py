@@ -44,13 +44,15 @@ def router(whole_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def messages(router: Router) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=router.url, api_key="unused", max_retries=0)
+def messages(router: Router) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=router.url, api_key="unused", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture
-def native(whole_fleet: Fleet) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=whole_fleet.engines["left"].url, api_key="unused", max_retries=0)
+def native(whole_fleet: Fleet) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=whole_fleet.engines["left"].url, api_key="unused", max_retries=0) as client:
+        yield client
 
 
 def engine_of(fleet: Fleet) -> Engine:
