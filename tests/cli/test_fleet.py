@@ -144,6 +144,17 @@ def test_down_with_force_kills_at_once(fleet: Fleet) -> None:
     assert carriers(identity.nonce) == []
 
 
+@pytest.mark.parametrize("content", ["garbage", "[]", '{"replicas": 3}'])
+def test_status_without_a_usable_state_file_knows_nothing_of_the_slots(fleet: Fleet, content: str) -> None:
+    """Something may run there, so the slots are unknown and not free, and the file is named."""
+    fleet.write(host(fleet.folder))
+    state = fleet.folder / "s.json"
+    state.write_text(content)
+    told = fleet("status", "--state-file", str(state), "-o", "json")
+    assert {row["state"] for row in json.loads(told.stdout)["slots"]} == {"unknown"}
+    assert str(state) in told.stderr
+
+
 def test_scale_launches_and_stops(fleet: Fleet) -> None:
     """Down takes what does not serve first, then the last slots; it asks, too."""
     fleet.write(host(fleet.folder, devices="0-2"))

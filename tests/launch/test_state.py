@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -104,3 +105,17 @@ def test_the_lock_names_its_owner_and_ends_with_it(tmp_path: Path) -> None:
     assert held.pid == os.getpid()
     mine.unlock()
     assert holder(path) is None
+
+
+def test_a_lock_that_somebody_else_took_over_is_not_named_after_the_dead(tmp_path: Path) -> None:
+    """A killed owner leaves its name in the lock; whoever holds the lock now is somebody, not that server."""
+    path = tmp_path / "state.json"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with (tmp_path / "state.json.lock").open("w") as lock:
+        json.dump({"pid": gone.pid, "address": "http://127.0.0.1:1"}, lock)
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert holder(path) is None
+        with pytest.raises(StateLocked, match="belongs to somebody"):
+            StateFile(path).lock(None)

@@ -61,6 +61,8 @@ class StateFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.unusable = False
+        """What `read` found tells nothing of the slots: something may run on any of them."""
         self._lock: int | None = None
 
     # ── the owner ────────────────────────────────────────────────────────────────────────────────────
@@ -107,6 +109,7 @@ class StateFile:
         entries = document.get("replicas") if isinstance(document, dict) else None
         if not isinstance(entries, list):
             log.warning("the state file %s holds no list of replicas, going on without", self.path)
+            self.unusable = True
             return []
         return list(self._usable(entries))
 
@@ -124,6 +127,7 @@ class StateFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
+            self.unusable = True
             if tell:
                 log.warning("the state file %s cannot be used, going on without: %s", self.path, error)
             return None
@@ -173,12 +177,16 @@ def holder(path: Path) -> Owner | None:
 
 
 def _owner(content: bytes) -> Owner | None:
+    """Who is named there; None where that process is gone, so that somebody else must hold the lock."""
     try:
         told = json.loads(content)
-        address = told.get("address")
-        return Owner(int(told["pid"]), address if isinstance(address, str) else None)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        pid, address = int(told["pid"]), told.get("address")
+        os.kill(pid, 0)
+    except PermissionError:  # it lives, as another user's
+        pass
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError):
         return None
+    return Owner(pid, address if isinstance(address, str) else None)
 
 
 def _lock_path(path: Path) -> Path:

@@ -141,6 +141,8 @@ async def seen(options: Options) -> AsyncIterator[tuple[Sequence[Row], Processes
         state = StateFile(path)
         await takeover.run(state.read(), state.failed())
         rows = await asyncio.gather(*(_seen_row(seat, net) for seat in pool.seats))
+        if state.unusable:
+            rows = [{**row, "state": "unknown"} if row["state"] == "free" else row for row in rows]
         orphans = map(orphan_row, takeover.orphans.values())
         yield [*rows, *orphans], processes, {launch.slot: launch for launch in launches}
 
