@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 
 from bench import machine
 from bench.contenders import Contender, infera
 from bench.load import Traffic, closed_loop
-from bench.record import RESULTS, Bar, grid, publish
+from bench.record import RESULTS, compared, grid, publish
 from bench.scenarios import EVENTS, run
 
 LIMIT = 3.0
@@ -89,13 +88,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     count, seconds = (2, 1.0) if asked.quick else (5, 2.5)
-    rows, bars = [], []
-    for kind, rounds in measure(count, seconds).items():
-        ratio = median(translated / relayed for relayed, translated in rounds)
-        relayed, translated = (median(column) for column in zip(*rounds, strict=True))
-        rows.append((kind, f"{relayed:.1f}", f"{translated:.1f}", f"{ratio:.2f}"))
-        bars.append(Bar(f"CPU of a translated stream, {kind}", f"≤ {LIMIT:g} × a relayed one", f"{ratio:.2f} ×",
-                        ratio <= LIMIT))  # fmt: skip
+    found = measure(count, seconds)
+    rows, bars = compared(found, "CPU of a translated stream", against="a relayed one", limit=LIMIT, places=1)
     met = publish(
         asked.out or (Path(os.devnull) if asked.quick else RESULTS / "clients.md"), "Translated streams",
         how=f"Written by `python -m bench.clients_streams`: medians of {count} interleaved rounds of {seconds:g} s, "

@@ -28,7 +28,7 @@ import uvloop
 from bench import kv_bodies, machine
 from bench.contenders import Contender, infera
 from bench.load import Client, Tally, Traffic, closed_loop, connect
-from bench.record import RESULTS, Bar, grid, publish
+from bench.record import RESULTS, Bar, compared, grid, publish
 from bench.scenarios import EVENTS, SESSIONS, run
 
 RATIO, WAIT = 1.5, 5.0
@@ -205,13 +205,8 @@ def main() -> int:
         with routers(folder, model, held) as up:
             streams = costs(up, held, rounds, seconds)
             latencies = waits(up["kv-aware"][1], count)
-    rows, bars = [], []
-    for kind, found in streams.items():
-        ratio = median(aware / session for session, aware in found)
-        session, aware = (median(column) for column in zip(*found, strict=True))
-        rows.append((kind, f"{session:.0f}", f"{aware:.0f}", f"{ratio:.2f}"))
-        bars.append(Bar(f"CPU of a stream on a conversation seen before, {kind}", f"≤ {RATIO:g} × session",
-                        f"{ratio:.2f} ×", ratio <= RATIO))  # fmt: skip
+    seen = "CPU of a stream on a conversation seen before"
+    rows, bars = compared(streams, seen, against="session", limit=RATIO, places=0)
     usual = latencies[0][2]
     for what, _, worst in latencies[1:]:
         bars.append(Bar(f"p99 of what others wait because of {what}", f"≤ {WAIT:g} ms", f"{worst - usual:.1f} ms",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench import machine
 
@@ -25,6 +26,19 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def compared(
+    found: Mapping[str, Sequence[tuple[float, float]]], claim: str, *, against: str, limit: float, places: int
+) -> tuple[list[tuple[str, ...]], list[Bar]]:
+    """Rows (kind, medians of both, median ratio) of rounds of (usual, ours) by kind, and what each kind has to keep."""
+    rows, bars = [], []
+    for kind, rounds in found.items():
+        ratio = median(ours / usual for usual, ours in rounds)
+        medians = [f"{median(column):.{places}f}" for column in zip(*rounds, strict=True)]
+        rows.append((kind, *medians, f"{ratio:.2f}"))
+        bars.append(Bar(f"{claim}, {kind}", f"≤ {limit:g} × {against}", f"{ratio:.2f} ×", ratio <= limit))
+    return rows, bars
 
 
 def publish(out: Path, title: str, *, how: str, tables: Sequence[str], bars: Sequence[Bar]) -> bool:

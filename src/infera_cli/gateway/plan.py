@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from infera_cli.errors import InferaError
 from infera_cli.events import Outcome
 from infera_cli.routing.health import Score
-from infera_cli.routing.types import Worker
+from infera_cli.routing.types import Ask, Worker
 
 if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay
@@ -26,6 +26,19 @@ class Plan(Protocol):
         """The body is complete: set `session` and `ask` of `relay`, its `trip` where it needs one, and call
         `relay.attempt`, now or later. Raises InferaError, which refuses the request; later it is the plan's to call
         `relay.refuse`."""
+
+
+def go_on(relay: Relay, plan: Plan | None, model: str | None, session: str, pin: str) -> None:
+    """Let `plan` prepare `relay`; where there is none, send it under the names that were read of it (see `identify`).
+
+    Raises InferaError, which refuses the request.
+    """
+    if plan is not None:
+        plan.begin(relay)
+        return
+    relay.session = session
+    relay.ask = Ask(model, pin)
+    relay.attempt(relay.received)
 
 
 class Trip(Protocol):

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from infera_cli.errors import Forbidden, TooManyRequests
 from infera_cli.gateway.identity import identify
+from infera_cli.gateway.plan import Plan, go_on
 from infera_cli.gateway.translation.relay import AliasedRelay
-from infera_cli.routing.types import Ask
 
 if TYPE_CHECKING:
     from infera_cli.gateway.gate import Gate
-    from infera_cli.gateway.plan import Plan
     from infera_cli.gateway.relay import Relay
 
 _COUNTING = b"/v1/messages/count_tokens"
@@ -50,12 +49,7 @@ class Quotas:
             _check_model(relay, model, limits.models)
             if limits.per_minute is not None and not relay.target.startswith(_COUNTING):
                 self._count(key, limits.per_minute, relay.received)
-        if self._inner is not None:
-            self._inner.begin(relay)
-            return
-        relay.session = session
-        relay.ask = Ask(model, pin)
-        relay.attempt(relay.received)
+        go_on(relay, self._inner, model, session, pin)
 
     def _count(self, key: bytes, per_minute: int, now: float) -> None:
         """A bucket that holds a minute's worth, and fills evenly."""

@@ -18,13 +18,12 @@ import msgspec
 from infera_cli.errors import InferaError
 from infera_cli.events import RequestDone
 from infera_cli.gateway.identity import identify
+from infera_cli.gateway.plan import Plan, go_on
 from infera_cli.protocol import prompt_text
 from infera_cli.protocol.prompt_text import Asked
-from infera_cli.routing.types import Ask
 
 if TYPE_CHECKING:
     from infera_cli.gateway.gate import Gate
-    from infera_cli.gateway.plan import Plan
     from infera_cli.gateway.relay import Relay
 
 PAGE = 64
@@ -168,12 +167,7 @@ class Tracing:
         body = relay.body or b""
         model, session, pin = identify(relay.head, body, self._gate.random_bytes)
         self._look(relay, body, pin)
-        if self._before is not None:
-            self._before.begin(relay)
-            return
-        relay.session = session
-        relay.ask = Ask(model, pin)
-        relay.attempt(relay.received)
+        go_on(relay, self._before, model, session, pin)
 
     def _look(self, relay: Relay, body: bytes | bytearray, pin: str) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from infera_cli.protocol import extensions
+from infera_cli.protocol.peek_members import Members
 
 SYSTEM = frozenset({"system", "developer"})
 """The roles that speak for the operator."""
@@ -27,14 +28,10 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename={"text":
         return b""
 
 
-class Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):
+class Chat(Members, kw_only=True, rename={"x_inferact": extensions.NAME}):
     """A chat body whose messages all are."""
 
     messages: list[Said]
-    model: object = None
-    session_id: object = None
-    prompt_cache_key: object = None
-    metadata: object = None
     max_completion_tokens: object = None
     max_tokens: object = None
     stream: object = None
@@ -43,13 +40,9 @@ class Chat(msgspec.Struct, rename={"x_inferact": extensions.NAME}, gc=False):
     instructions: msgspec.UnsetType = msgspec.UNSET
 
 
-class Body(msgspec.Struct, rename={"x_inferact": extensions.NAME}):
+class Body(Members, rename={"x_inferact": extensions.NAME}):
     """Any body."""
 
-    model: object = None
-    session_id: object = None
-    prompt_cache_key: object = None
-    metadata: object = None
     messages: object = None
     system: object = None
     prompt: object = None
