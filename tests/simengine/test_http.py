@@ -216,6 +216,10 @@ def test_metrics_bear_vllms_names(start: Start) -> None:
         ("/v1/chat/completions", b"[]", 400, "Bad Request", None),
         ("/v1/chat/completions", b'{"messages":[]}', 400, "Bad Request", None),
         ("/v1/chat/completions", b'{"messages":[{"content":"x"}]}', 400, "Bad Request", None),
+        ("/v1/chat/completions", b'{"messages":[{"role":"user","content":3}]}', 400, "Bad Request", None),
+        ("/v1/chat/completions", b'{"messages":[{"role":"user","content":[4]}]}', 400, "Bad Request", None),
+        ("/v1/chat/completions", b'{"messages":[{"role":"user"}],"tools":7}', 400, "Bad Request", None),
+        ("/v1/chat/completions", b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}", 400, "Bad Request", None),
         ("/v1/chat/completions", b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404,
          "NotFoundError", "model"),
         ("/v1/completions", b'{"prompt":"x","max_tokens":100000}', 400, "BadRequestError", "input_tokens"),
@@ -241,6 +245,18 @@ def test_unknown_model_names_the_aliases(url: str) -> None:
     assert message == "The model `x` does not exist. Valid aliases: sim, alias."
     body = post(f"{url}/v1/messages", json={"model": "x", "messages": HELLO, "max_tokens": 1}).json()
     assert (body["type"], body["error"]["type"]) == ("error", "NotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [({"messages": [{"role": "user", "content": 3}]}, "messages.0.content"), ({"system": 5}, "system")],
+)
+def test_a_malformed_messages_body_is_refused_in_its_shape(url: str, members: dict[str, Any], named: str) -> None:
+    """400, never 500, and the sentence names the member."""
+    answer = post(f"{url}/v1/messages", json={"model": "sim", "messages": HELLO, "max_tokens": 1, **members})
+    body = answer.json()
+    assert (answer.status_code, body["type"]) == (400, "error")
+    assert body["error"]["message"].startswith(f"{named}: ")
 
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────

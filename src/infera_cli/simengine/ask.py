@@ -67,7 +67,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
     """The body as an object. Raises Refused."""
     try:
         body = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise Refused(400, f"JSON decode error: {wrong}", kind="Bad Request") from None
     if not isinstance(body, dict):
         raise Refused(400, "Input should be a valid dictionary", kind="Bad Request")
@@ -89,14 +89,29 @@ def chat_prompt(body: Mapping[str, Any]) -> list[int]:
         raise Refused(400, "messages: Field required, a list with at least one message", kind="Bad Request")
     if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages):
         raise Refused(400, "messages: each needs a role", kind="Bad Request")
+    for number, message in enumerate(messages):
+        if not _is_content(message.get("content")):
+            raise Refused(400, f"messages.{number}.content: Input should be a string or a list of parts",
+                          kind="Bad Request")  # fmt: skip
+    tools = body.get("tools") or []
+    if not isinstance(tools, list):
+        raise Refused(400, "tools: Input should be a valid list", kind="Bad Request")
     adds = bool(body.get("add_generation_prompt", True))
-    return text.encode(text.render_chat(messages, body.get("tools") or (), add_generation_prompt=adds))
+    return text.encode(text.render_chat(messages, tools, add_generation_prompt=adds))
+
+
+def _is_content(content: object) -> bool:
+    if isinstance(content, list):
+        return all(isinstance(part, (str, dict)) for part in content)
+    return content is None or isinstance(content, str)
 
 
 def messages_prompt(body: Mapping[str, Any]) -> list[int]:
     """Ids of an Anthropic body: its `system` is the first turn. Raises Refused."""
     system = body.get("system")
     turns = body.get("messages")
+    if not _is_content(system):
+        raise Refused(400, "system: Input should be a string or a list of parts", kind="Bad Request")
     if system and isinstance(turns, list):
         body = {**body, "messages": [{"role": "system", "content": system}, *turns]}
     return chat_prompt(body)
