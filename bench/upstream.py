@@ -51,6 +51,7 @@ UNARY = _reply(ANSWER)
 INFORMATION = _reply(INFO)
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENT = _chunk(b"data: " + json.dumps(TOKEN).encode() + b"\n\n")
+LAST = _chunk(b"data: " + json.dumps(TOKEN).replace("null", '"stop"').encode() + b"\n\n")
 STREAM_END = _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 MAX_TOKENS = re.compile(rb'"max_tokens": ?(\d+)')
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -135,7 +136,7 @@ class Engine(asyncio.Protocol):
             self.transport.write(EVENT)
         else:
             self.stepping.discard(self)
-            self.transport.write(EVENT + STREAM_END)
+            self.transport.write(LAST + STREAM_END)
 
 
 async def _step_all() -> None:

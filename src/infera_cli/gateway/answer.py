@@ -12,12 +12,12 @@ import struct
 from http import HTTPStatus
 from typing import Final
 
-from infera_cli.gateway.upstream.http import EMPTY, LENGTH
+from infera_cli.gateway.upstream.http import EMPTY, LENGTH, Sink
 from infera_cli.protocol import sse
+from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead
 
 _TAIL_BYTES: Final = 4096
-_TAIL_PIECES: Final = 32
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus
 }
@@ -28,23 +28,27 @@ def status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
-class Answer:
+class Answer(Sink):
     """What the client gets, once; `started` closes the door on retries."""
 
     __slots__ = (
-        "_chunked", "_left", "_pending", "_tail", "_transport", "bytes_out", "chunks", "encoded", "http11",
-        "keep_alive", "started", "status", "streamed",
+        "_chunked", "_end", "_fourth", "_last", "_left", "_pending", "_second", "_third", "_transport", "_write",
+        "bytes_out", "chunks", "encoded", "http11", "keep_alive", "started", "status", "streamed",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, http11: bool, keep_alive: bool) -> None:
+        self._write = transport.write  # what every chunk needs stands together, for the processor's cache
+        self.chunks = self.bytes_out = 0
+        self._chunked = False
+        self._last = self._second = self._third = self._fourth = b""  # chunks in their frames, the newest first
+        self._end = b""                                               # of the body before them
         self._transport = transport
         self.http11 = http11
         self.keep_alive = keep_alive
-        self.started = self.streamed = self.encoded = self._chunked = False
-        self.status = self.chunks = self.bytes_out = 0
+        self.started = self.streamed = self.encoded = False
+        self.status = 0
         self._left: int | None = None
         self._pending = b""
-        self._tail: list[bytes] | tuple[bytes, ...] = ()
 
     def begin(self, status: int, head: AnswerHead, framing: str, length: int, ours: bytes) -> None:
         """Take over the worker's head; it leaves with the first data, in one write."""
@@ -63,8 +67,8 @@ class Answer:
         self.bytes_out = size
         if size:
             self.chunks = 1
-            self._tail = (body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:],)
-        self._transport.write(
+            self._end = body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:]
+        self._write(
             b"HTTP/1.1 200 OK\r\n" + head.passed_on + ours + self._framing(200, LENGTH, size) + body
         )
 
@@ -93,7 +97,7 @@ class Answer:
         if size:
             self.chunks += 1
             self.bytes_out += size
-            self._remember(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:], done)
+            self._remember(body)
             if self._chunked:
                 out += b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if done else b"%x\r\n%b\r\n" % (size, body)
             else:
@@ -102,45 +106,46 @@ class Answer:
             out += b"0\r\n\r\n"
         if out:
             self._pending = b""
-            self._transport.write(out)
+            self._write(out)
 
-    def chunk(self, framed: bytes, body: bytes) -> None:
-        """Pass on one chunk of a body that has begun to leave; `framed` is the same as it came."""
-        size = len(body)
+    def chunk(self, framed: bytes, size: int) -> None:
+        """Pass on one chunk of a body that has begun to leave, as it came: `size` bytes of content in their frame."""
         self.chunks += 1
         self.bytes_out += size
-        self._remember(body if size <= _TAIL_BYTES else body[-_TAIL_BYTES:], False)
-        self._transport.write(framed if self._chunked else body)
+        if self._fourth:
+            self._end = b""  # four chunks are enough to tell how a stream ended; holding more costs cache
+        self._fourth, self._third, self._second, self._last = self._third, self._second, self._last, framed
+        self._write(framed if self._chunked else content_of(framed))
 
-    def _remember(self, end: bytes, done: bool) -> None:
-        tail = self._tail
-        if isinstance(tail, tuple):
-            self._tail = (end,) if done else [end]
-            return
-        tail.append(end)
-        if len(tail) > _TAIL_PIECES:  # now and then, lest an answer in crumbs leaves nothing to tell its end by
-            self._tail = [b"".join(tail)[-_TAIL_BYTES:]]
+    def _remember(self, body: bytes) -> None:
+        """The body goes on with `body`; keep how it ends."""
+        if len(body) < _TAIL_BYTES:
+            body = self.tail() + body
+        self._end = body if len(body) <= _TAIL_BYTES else body[-_TAIL_BYTES:]
+        self._last = self._second = self._third = self._fourth = b""
 
     def comment(self, text: bytes) -> bool:
         """Write an SSE comment into a silent stream; False where none may stand now."""
         if not (self.streamed and self._chunked and not self.encoded and sse.at_event_boundary(self.tail())):
             return False
-        self._transport.write(self._pending + b"%x\r\n%b\r\n" % (len(text), text))
+        self._write(self._pending + b"%x\r\n%b\r\n" % (len(text), text))
         self._pending = b""
         return True
 
     def tail(self) -> bytes:
-        """The last bytes of the body, at most 4 KiB."""
-        tail = self._tail
-        return tail[0] if len(tail) == 1 else b"".join(tail)[-_TAIL_BYTES:]
+        """The last bytes of the body: all, or those of its last four reads, and at most 4 KiB."""
+        if not self._last:
+            return self._end
+        chunks = [content_of(chunk) for chunk in (self._fourth, self._third, self._second, self._last) if chunk]
+        return (self._end + b"".join(chunks))[-_TAIL_BYTES:]
 
     def break_off(self, event: bytes) -> None:
         """The worker died in mid-answer: say so where an event may stand, then break; no clean end (rulings 11)."""
         if self.streamed and not self.encoded and self._left is None and sse.at_event_boundary(self.tail()):
             frame = b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event
-            self._transport.write(self._pending + frame)
+            self._write(self._pending + frame)
         elif self._pending:
-            self._transport.write(self._pending)
+            self._write(self._pending)
         self._pending = b""
         close_hard(self._transport, reset=not self._chunked and self._left is None)
 
@@ -153,7 +158,7 @@ class Answer:
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n" % (
             status_line(status), len(body), ours, closing,
         )  # fmt: skip
-        self._transport.write(head + body)
+        self._write(head + body)
 
 
 def close_hard(transport: asyncio.Transport, *, reset: bool) -> None:

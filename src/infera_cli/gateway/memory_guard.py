@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from infera_cli.gateway.upstream.http import Connection, Receiver
 from infera_cli.protocol import out_of_memory
+from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ class MemoryGuard(Receiver):
         if done or (self._size and self._streamed) or self._size >= out_of_memory.READ_LIMIT:
             self._judge(done)
 
-    def on_chunk(self, framed: bytes, body: bytes) -> None:
+    def on_chunk(self, framed: bytes, size: int) -> None:
         """See Receiver."""
         if self._head is not None:
-            self.on_data([body], False)
+            self.on_data([content_of(framed)], False)
             return
         if self._streamed:
-            self._watch([body])
-        self._relay.on_chunk(framed, body)
+            self._watch([framed])
+        self._relay.on_chunk(framed, size)
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """See Receiver."""

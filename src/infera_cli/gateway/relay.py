@@ -20,6 +20,7 @@ from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
 from infera_cli.gateway.record import record_of
 from infera_cli.gateway.refusals import too_large, unreachable
 from infera_cli.gateway.upstream.http import Connection, Receiver
+from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
 from infera_cli.routing.types import Ask, Decision, Worker
@@ -256,12 +257,14 @@ class Relay(Receiver):
         self.answer.whole(head, body, marks.of_answer(self, self.lease.worker.id, now))
         self._end("done", "ok")
 
-    def on_chunk(self, framed: bytes, body: bytes) -> None:
+    def on_chunk(self, framed: bytes, size: int) -> None:
         """One whole chunk and nothing else: most reads of a stream."""
         if self.first_byte:
-            self.answer.chunk(framed, body)
+            if self.connection is not None:
+                self.connection.pass_on(self, self.answer)
+            self.answer.chunk(framed, size)
         else:
-            self.on_data([body], False)
+            self.on_data([content_of(framed)], False)
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought."""

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from typing import Final
 
+_SHORTEST: Final = 96
 _LONGEST: Final = 16 << 10
-"""Longer reads are left to the parser, so that no more size lines are remembered than there are lengths below."""
-_size_lines: Final[dict[int, bytes]] = {}
+"""Shorter and longer chunks are left to the parser: short ones may be less than an event, and of large ones
+there are not many."""
+_size_lines: Final[list[bytes | None]] = [None] * _LONGEST
 
 
-def one_chunk(data: bytes) -> bytes | None:
-    """The content of `data` if it is exactly one chunk, not the last one, with a plain size line; else None.
+def size_of_one_chunk(data: bytes) -> int:
+    """The length of the content of `data` if it is exactly one chunk, not the last one, with a plain size line; else 0.
 
     Such bytes are what framing the content anew would give, so they may be passed on as they are.
     """
     length = len(data)
-    line = _size_lines.get(length)
+    if not _SHORTEST <= length < _LONGEST:
+        return 0
+    line = _size_line_of(length)
+    if line and data.startswith(line) and data.endswith(b"\r\n"):
+        return length - len(line) - 2
+    return 0
+
+
+def content_of(chunk: bytes) -> bytes:
+    """What a chunk holds that `size_of_one_chunk` knows."""
+    return chunk[len(_size_line_of(len(chunk))) : -2]
+
+
+def _size_line_of(length: int) -> bytes:
+    line = _size_lines[length]
     if line is None:
-        line = _size_lines[length] = _size_line(length) if length < _LONGEST else b""
-    start = len(line)
-    return data[start:-2] if start and data[:start] == line and data.endswith(b"\r\n") else None
+        line = _size_lines[length] = _size_line(length)
+    return line
 
 
 def _size_line(length: int) -> bytes:

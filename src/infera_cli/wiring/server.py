@@ -58,6 +58,7 @@ from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
 from infera_cli.wiring.scheduler import scheduler_of
 from infera_cli.wiring.sources import Into, Say, launching_of, sources_of
 
+_GC_EVERY = 10_000  # containers more than before: a relay makes no cycles, and each look at the young ones costs
 _FILES = 1 << 20
 _log = logging.getLogger("infera.serve")
 
@@ -175,6 +176,7 @@ class Server:
             ):  # fmt: skip
                 await stack.enter_async_context(_running(work))
             gc.freeze()  # what lives as long as the server need not be looked at by every collection
+            gc.set_threshold(_GC_EVERY, 20, 50)
             ready()
             await server.serve(sockets=list(self.listener.sockets))
 

@@ -107,7 +107,7 @@ class TranslatedAnswer(Answer):
             self.status = 200
             self._pending = status_line(200) + _STREAM_FIELDS + ours + self._framing(200, CHUNKED, -1)
         frame = b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event
-        self._transport.write(self._pending + frame)
+        self._write(self._pending + frame)
         self._pending = b""
 
     def own(self, body: bytes, ours: bytes) -> None:

@@ -19,6 +19,7 @@ from infera_cli.gateway.translation.aliases import with_model
 from infera_cli.gateway.translation.answer import TranslatedAnswer
 from infera_cli.gateway.translation.dialect import Count, Dialect, Messages, Responses, Translation
 from infera_cli.gateway.upstream.http import Connection, Pool
+from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.protocol.messages.count import count_body
 from infera_cli.protocol.peek import peek
@@ -183,9 +184,9 @@ class TranslatedRelay(AliasedRelay):
             super().on_head(connection, status, head)
             super().on_data(pieces, done)
 
-    def on_chunk(self, _framed: bytes, body: bytes) -> None:
+    def on_chunk(self, framed: bytes, size: int) -> None:
         """A piece like any other."""
-        self.on_data([body], False)
+        self.on_data([content_of(framed)], False)
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A whole answer, translated."""

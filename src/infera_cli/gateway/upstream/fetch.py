@@ -46,9 +46,6 @@ class _Collector(Receiver):
         elif done:
             self.reply.set_result(Reply(self._status, bytes(self._body)))
 
-    def on_chunk(self, _framed: bytes, body: bytes) -> None:
-        self.on_data([body], False)
-
     def on_whole(self, _head: AnswerHead, body: bytes) -> None:
         self.on_data([body], True)
 

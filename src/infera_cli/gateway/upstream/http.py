@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import httptools
 
 from infera_cli.gateway.upstream.head import Heads
-from infera_cli.protocol.chunks import one_chunk
+from infera_cli.protocol.chunks import content_of, size_of_one_chunk
 from infera_cli.protocol.headers import AnswerHead, Headers
 from infera_cli.protocol.repeat import Repeat
 from infera_cli.routing.types import Worker, WorkerSpec
@@ -30,14 +30,24 @@ class Receiver:
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought after (or with) the head: body pieces, and whether the answer ended with them."""
 
-    def on_chunk(self, framed: bytes, body: bytes) -> None:
-        """One whole chunk and nothing else, as it came and without its framing, instead of `on_data`."""
+    def on_chunk(self, framed: bytes, size: int) -> None:
+        """One whole chunk and nothing else, as it came, with `size` bytes of content."""
+        self.on_data([content_of(framed)], False)
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """A 200 that is all here, instead of `on_head` and `on_data`."""
 
     def on_broken(self, connection: Connection, detail: str) -> None:
         """The connection ended or spoke nonsense before the answer was complete."""
+
+
+class Sink:
+    """Where the chunks of an answer go that has begun to leave. A base class for the same reason."""
+
+    __slots__ = ()
+
+    def chunk(self, framed: bytes, size: int) -> None:
+        """One whole chunk and nothing else, as it came, with `size` bytes of content."""
 
 
 _JOINED_BELOW: Final = 64 << 10
@@ -54,22 +64,23 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive",
-        "_parser", "_pieces", "_receiver", "_status", "content_length", "framing", "idle_since", "pool", "reused",
+        "_parser", "_pieces", "_receiver", "_sink", "_status", "content_length", "framing", "idle_since", "pool", "reused",
         "started", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
+        self._receiver: Receiver | None = None  # what every chunk needs stands first, for the processor's cache
+        self._sink: Sink | None = None
+        self._aligned = False         # the parser has read no part of a size line since the last whole chunk
+        self._between_chunks = False  # nor of a chunk
         self.pool = pool
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._receiver: Receiver | None = None
         self._headers: Headers = []
         self._head = _NO_HEAD
         self._pieces: list[bytes] = []
         self._status = 0
         self._done = False
-        self._between_chunks = False  # the parser has read no part of a chunk since the last whole one
-        self._aligned = False         # and not of a size line either
         self._fresh_head = False
         self._keep_alive = False
         self._closed = False
@@ -83,6 +94,7 @@ class Connection(asyncio.Protocol):
     def send(self, receiver: Receiver, head: bytes, body: bytes | bytearray) -> None:
         """Send a request whose answer goes to `receiver`."""
         self._receiver = receiver
+        self._sink = None
         self.started = False
         self._done = self._aligned = False
         if len(body) < _JOINED_BELOW:
@@ -90,9 +102,14 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.writelines((head, body))
 
+    def pass_on(self, receiver: Receiver, sink: Sink) -> None:
+        """Whole chunks go straight to `sink` from now on, where no other than `receiver` waits for them."""
+        if self._receiver is receiver:
+            self._sink = sink
+
     def abandon(self) -> None:
         """Nobody waits for the answer any more: close, which is how an engine learns it (engines.md §1.9)."""
-        self._receiver = None
+        self._receiver = self._sink = None
         self.transport.abort()
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +120,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         self.pool.closed(self)
-        receiver, self._receiver = self._receiver, None
+        receiver, self._receiver, self._sink = self._receiver, None, None
         if receiver is None:
             return
         if exc is None and self.framing == UNTIL_CLOSE and self.started and self._status:
@@ -112,21 +129,26 @@ class Connection(asyncio.Protocol):
             receiver.on_broken(self, "connection reset" if exc else "connection closed")
 
     def data_received(self, data: bytes) -> None:
+        if self._aligned and self._sink is not None:
+            size = size_of_one_chunk(data)
+            if size:  # the parser, standing between two chunks, need not see this one
+                self._sink.chunk(data, size)
+                return
         receiver = self._receiver
         if receiver is None:  # bytes nobody asked for: this connection can no longer be trusted
             self.transport.abort()
             return
+        if self._aligned:
+            size = size_of_one_chunk(data)
+            if size:
+                receiver.on_chunk(data, size)
+                return
         first = not self.started
         self.started = True
         if first and self.pool.repeat is not None:
             body = self.pool.repeat.heads.body_of(data)
             if body is not None:
                 self._take_repeat(receiver, self.pool.repeat, body)
-                return
-        if self._aligned:
-            body = one_chunk(data)
-            if body is not None:  # the parser, standing between two chunks, need not see this one
-                receiver.on_chunk(data, body)
                 return
         self._parse(receiver, data, first)
 
@@ -159,7 +181,7 @@ class Connection(asyncio.Protocol):
         receiver.on_whole(said.head, body)
 
     def _nonsense(self, receiver: Receiver, error: Exception) -> None:
-        self._receiver = None
+        self._receiver = self._sink = None
         self.transport.abort()
         if self._pieces:
             receiver.on_data(self._pieces, False)
@@ -167,7 +189,7 @@ class Connection(asyncio.Protocol):
         receiver.on_broken(self, f"not HTTP: {error}")
 
     def _finish(self) -> None:
-        self._receiver = None
+        self._receiver = self._sink = None
         if self._keep_alive and not self._closed and self.transport.get_write_buffer_size() == 0:
             self.pool.give_back(self)
         else:
