@@ -43,6 +43,7 @@ HOT = (
     "gateway/upstream/http.py",
     "protocol/chunks.py",
     "protocol/headers.py",
+    "protocol/long_texts.py",
     "protocol/peek.py",
     "protocol/prompt_text.py",
     "protocol/repeat.py",

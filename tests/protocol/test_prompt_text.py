@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from infera_cli.errors import RequestError
 from infera_cli.protocol.prompt_text import Asked, read
@@ -13,6 +15,36 @@ from infera_cli.protocol.prompt_text import Asked, read
 
 def asked(**members: Any) -> Asked:
     return read(json.dumps(members).encode())
+
+
+def texts(found: Asked) -> list[bytes]:
+    return [text for _, text, _ in found.pieces]
+
+
+TEXT = (
+    st.text(max_size=30) | st.text("ab ", min_size=1000, max_size=3000)
+    | st.text("ab\n\\\"é", min_size=1000, max_size=1400)
+)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from(["system", "user"]), TEXT), max_size=6), st.booleans(), st.booleans())
+def test_long_texts_are_read_like_any(said: list[tuple[str, str]], ascii_only: bool, blanks: bool) -> None:
+    """Whether they are skipped or read, and however the client writes JSON."""
+    messages = [{"role": role, "content": text} for role, text in said]
+    separators = None if blanks else (",", ":")
+    body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=ascii_only, separators=separators)
+    found = read(body.encode("utf-8", "surrogatepass"))
+    assert found.pieces == [(role == "system", text.encode("utf-8", "surrogatepass"), b"") for role, text in said]
+    assert found.peek.model == "m"
+
+
+@pytest.mark.parametrize("number", [0, 7, -9, 1.5, True])
+def test_a_number_for_a_text_is_no_text(number: object) -> None:
+    """It is told as what else the message holds; beside long texts it tells something, and breaks nothing."""
+    assert asked(messages=[{"role": "user", "content": number}]).pieces == ((False, b"", json.dumps(number).encode()),)
+    beside = asked(messages=[{"role": "user", "content": "x" * 2000}, {"role": "user", "content": number}])
+    assert beside.pieces[0] == (False, b"x" * 2000, b"")
 
 
 def test_a_chat_body_tells_its_messages() -> None:
@@ -23,19 +55,19 @@ def test_a_chat_body_tells_its_messages() -> None:
             {"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "u"}}]},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
     ])
-    assert [(piece.system, piece.text) for piece in found.pieces] == [(True, "be brief"), (False, "see"), (False, "")]
-    assert b"image_url" in found.pieces[1].rest
-    assert b"tool_calls" in found.pieces[2].rest
+    assert [piece[:2] for piece in found.pieces] == [(True, b"be brief"), (False, b"see"), (False, b"")]
+    assert b"image_url" in found.pieces[1][2]
+    assert b"tool_calls" in found.pieces[2][2]
     assert found.peek.model == "m"
 
 
 def test_other_apis_are_read_too() -> None:
     """Anthropic's `system`, completions' `prompt`, Responses' `input` and `instructions`."""
     anthropic = asked(system="s", messages=[{"role": "user", "content": "u"}])
-    assert [(piece.system, piece.text) for piece in anthropic.pieces] == [(True, "s"), (False, "u")]
-    assert [piece.text for piece in asked(prompt="p").pieces] == ["p"]
-    assert [piece.text for piece in asked(instructions="i", input="x").pieces] == ["i", "x"]
-    assert [piece.text for piece in asked(input=[{"role": "user", "content": "y"}]).pieces] == ["y"]
+    assert [piece[:2] for piece in anthropic.pieces] == [(True, b"s"), (False, b"u")]
+    assert texts(asked(prompt="p")) == [b"p"]
+    assert texts(asked(instructions="i", input="x")) == [b"i", b"x"]
+    assert texts(asked(input=[{"role": "user", "content": "y"}])) == [b"y"]
 
 
 @pytest.mark.parametrize(

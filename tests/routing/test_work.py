@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
-from infera_cli.routing.reader import Reader
+from infera_cli.routing.reader import Message, Reader
 from infera_cli.routing.work import Work, output_tokens, parameters
 
 
-class Said(NamedTuple):
-    system: bool
-    text: str
-    rest: bytes = b""
+def said(system: bool, text: str) -> Message:
+    return system, text.encode(), b""
 
 
-SYSTEM, ASK, ANSWER, MORE = Said(True, "be kind"), Said(False, "hello"), Said(False, "hi"), Said(False, "more")
+SYSTEM, ASK, ANSWER, MORE = said(True, "be kind"), said(False, "hello"), said(False, "hi"), said(False, "more")
 
 
-def work(*messages: Said, model: str = "m", hint: str | None = None, ignore: tuple[str, ...] = ()) -> Work:
+def work(*messages: Message, model: str = "m", hint: str | None = None, ignore: tuple[str, ...] = ()) -> Work:
     return Reader(ignore).work(model, messages, hint=hint)
 
 
@@ -46,7 +42,7 @@ def test_answers_are_taken_to_have_at_most_4096_tokens(wanted: int | None, token
 )
 def test_prompts_have_a_token_for_four_bytes(texts: list[str], tokens: int) -> None:
     """UTF-8 bytes of all text ÷ 4, rounded up, at least 1."""
-    assert work(*[Said(False, text) for text in texts]).prompt == tokens
+    assert work(*[said(False, text) for text in texts]).prompt == tokens
 
 
 def test_a_later_turn_begins_with_the_names_of_the_earlier() -> None:
@@ -67,28 +63,28 @@ def test_agents_share_their_system_prompt_and_no_more() -> None:
 def test_names_are_scoped_by_model_and_role() -> None:
     """The same text to another model, or said by another role, is another prefix."""
     assert work(SYSTEM).chain != work(SYSTEM, model="n").chain
-    assert work(SYSTEM).chain != work(SYSTEM._replace(system=False)).chain
-    assert work(ASK).chain != work(ASK._replace(rest=b"[image]")).chain
+    assert work(SYSTEM).chain != work((False, *SYSTEM[1:])).chain
+    assert work(ASK).chain != work((*ASK[:2], b"[image]")).chain
 
 
 def test_a_hint_stands_for_the_system_prompt() -> None:
     """With kv_prefix_hint the leading system messages are one prefix, whatever they say today."""
-    one = work(SYSTEM, Said(True, "Monday"), ASK, hint="sys_v3")
-    two = work(SYSTEM, Said(True, "Sunday"), ASK, hint="sys_v3")
+    one = work(SYSTEM, said(True, "Monday"), ASK, hint="sys_v3")
+    two = work(SYSTEM, said(True, "Sunday"), ASK, hint="sys_v3")
     assert one.chain == two.chain
     assert len(one.chain) == 2
     assert one.pinned == 1
-    assert one.chain != work(SYSTEM, Said(True, "Monday"), ASK, hint="sys_v4").chain
+    assert one.chain != work(SYSTEM, said(True, "Monday"), ASK, hint="sys_v4").chain
     assert one.sizes[0] == 4
 
 
 def test_lines_left_out_by_rule_do_not_change_a_prefix() -> None:
     """A date or an attribution line that clients change on every call does not hide what is shared."""
     rules = ("^x-anthropic-billing-header:", r"Today is \d")
-    one = work(Said(True, "x-anthropic-billing-header: 17\nbe kind\nToday is 1 May\nend"), ignore=rules)
-    two = work(Said(True, "x-anthropic-billing-header: 18\nbe kind\nToday is 2 May\nend"), ignore=rules)
+    one = work(said(True, "x-anthropic-billing-header: 17\nbe kind\nToday is 1 May\nend"), ignore=rules)
+    two = work(said(True, "x-anthropic-billing-header: 18\nbe kind\nToday is 2 May\nend"), ignore=rules)
     assert one.chain == two.chain
-    assert one.chain != work(Said(True, "be cruel\nend"), ignore=rules).chain
+    assert one.chain != work(said(True, "be cruel\nend"), ignore=rules).chain
 
 
 def test_no_messages_means_no_prefix() -> None:
@@ -100,7 +96,7 @@ def test_no_messages_means_no_prefix() -> None:
 def test_without_chains_only_sizes_are_read() -> None:
     """Where no policy asks for prefixes nothing is hashed; tokens are the same."""
     reader = Reader(chains=False)
-    found = reader.work("m", [SYSTEM, Said(False, "é" * 4)], 7)
+    found = reader.work("m", [SYSTEM, said(False, "é" * 4)], 7)
     assert (found.chain, found.prompt, found.output) == ((), 4, 7)
-    assert found.prompt == work(SYSTEM, Said(False, "é" * 4)).prompt
+    assert found.prompt == work(SYSTEM, said(False, "é" * 4)).prompt
     assert reader.work("m", []).prompt == 1

@@ -125,10 +125,10 @@ class Recording:
 
 def _solid(asked: Asked) -> Iterator[bytes]:
     """All of a prompt as bytes that are equal when it is."""
-    for piece in asked.pieces:
-        yield b"\1" if piece.system else b"\2"
-        yield piece.text.encode("utf-8", "surrogatepass")
-        yield piece.rest
+    for system, text, rest in asked.pieces:
+        yield b"\1" if system else b"\2"
+        yield text
+        yield rest
 
 
 class Tracing:

@@ -12,20 +12,10 @@ SYSTEM = frozenset({"system", "developer"})
 
 
 class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename={"text": "content"}):
-    """A message that is a text and nothing else."""
+    """A message that is a text and nothing else; a number stands for a text that was taken out."""
 
     role: str
-    text: str
-
-    @property
-    def system(self) -> bool:
-        """Whether it is the operator's."""
-        return self.role in SYSTEM
-
-    @property
-    def rest(self) -> bytes:
-        """It holds nothing else."""
-        return b""
+    text: str | int
 
 
 class Chat(Members, kw_only=True, rename={"x_inferact": extensions.NAME}):

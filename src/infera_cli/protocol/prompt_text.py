@@ -6,22 +6,18 @@ Knows the members of chat, completion, Anthropic and Responses bodies; tokens ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from infera_cli.protocol import extensions
 from infera_cli.protocol.extensions import Extensions
+from infera_cli.protocol.long_texts import LONG, long_texts
 from infera_cli.protocol.peek import NOTHING, Peek, peek_of
 from infera_cli.protocol.prompt_members import SYSTEM, Body, Chat, Said, decode_any, decode_chat
 
-
-class Piece(NamedTuple):
-    """One message: whether it is the operator's, its text, and what else it holds (images, calls) as JSON."""
-
-    system: bool
-    text: str
-    rest: bytes = b""
+Piece = tuple[bool, bytes, bytes]
+"""One message: whether it is the operator's, its text, and what else it holds (images, calls) as JSON."""
 
 
 class Asked(NamedTuple):
@@ -29,7 +25,7 @@ class Asked(NamedTuple):
     `cut` says that the body holds `x-inferact`."""
 
     peek: Peek = NOTHING
-    pieces: Sequence[Piece | Said] = ()
+    pieces: Sequence[Piece] = ()
     output: int | None = None
     stream: bool = False
     extensions: Extensions = extensions.NONE
@@ -41,11 +37,43 @@ def read(body: bytes | bytearray) -> Asked:
 
     Raises RequestError for a malformed `x-inferact`.
     """
+    texts: list[bytes] = []
     try:
-        chat = decode_chat(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        chat = decode_chat(_less_long_texts(body, texts) if len(body) > LONG else body)
+        pieces = [_said(message, texts) for message in chat.messages]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, IndexError):
         return _read_any(body)
-    return _asked(chat, chat.messages, _first(chat.max_completion_tokens, chat.max_tokens))
+    return _asked(chat, pieces, _first(chat.max_completion_tokens, chat.max_tokens))
+
+
+_CUTS: Final = 256
+
+
+def _less_long_texts(body: bytes | bytearray, texts: list[bytes]) -> bytes | bytearray:
+    """`body` with numbers in place of long texts that are written as they are; `texts` gets these, by number.
+
+    A client's own number there is nothing that an engine would take, so mistaking it for a text harms nobody.
+    """
+    ends = long_texts(body, _CUTS)
+    kept: list[bytes] = []
+    done = 0
+    for place in range(0, len(ends), 2):
+        start, end = ends[place], ends[place + 1]
+        if body.find(b"\\", start, end) < 0:
+            kept.append(bytes(body[done : start - 1]) + b"%d" % len(texts))
+            texts.append(bytes(body[start:end]))
+            done = end + 1
+    if not kept:
+        return body
+    kept.append(bytes(body[done:]))
+    return b"".join(kept)
+
+
+def _said(message: Said, texts: list[bytes]) -> Piece:
+    text = message.text
+    if isinstance(text, str):
+        return message.role in SYSTEM, text.encode("utf-8", "surrogatepass"), b""
+    return message.role in SYSTEM, texts[text], b""
 
 
 def _read_any(body: bytes | bytearray) -> Asked:
@@ -58,7 +86,7 @@ def _read_any(body: bytes | bytearray) -> Asked:
     return _asked(members, tuple(_pieces(members)), wanted)
 
 
-def _asked(members: Chat | Body, pieces: Sequence[Piece | Said], output: int | None) -> Asked:
+def _asked(members: Chat | Body, pieces: Sequence[Piece], output: int | None) -> Asked:
     cut = members.x_inferact is not msgspec.UNSET
     return Asked(
         peek_of(members.model, members.session_id, members.prompt_cache_key, members.metadata), pieces, output,
@@ -92,17 +120,17 @@ def _messages(messages: Iterable[object]) -> Iterator[Piece]:
         if isinstance(message, dict):
             content = message.get("content")
             more = {key: value for key, value in message.items() if key not in {"role", "content"}}
-            found = _piece(message.get("role") in SYSTEM, content)
-            yield found._replace(rest=found.rest + msgspec.json.encode(more)) if more else found
+            system, text, rest = _piece(message.get("role") in SYSTEM, content)
+            yield system, text, rest + msgspec.json.encode(more) if more else rest
         else:
             yield _piece(False, message)
 
 
 def _piece(system: bool, content: object) -> Piece:
     if isinstance(content, str):
-        return Piece(system, content)
+        return system, content.encode("utf-8", "surrogatepass"), b""
     if not isinstance(content, list):
-        return Piece(system, "", b"" if content is None else msgspec.json.encode(content))
+        return system, b"", b"" if content is None else msgspec.json.encode(content)
     texts: list[str] = []
     rest: list[Any] = []
     for part in content:
@@ -111,4 +139,4 @@ def _piece(system: bool, content: object) -> Piece:
             texts.append(text)
         else:
             rest.append(part)
-    return Piece(system, "\n".join(texts), msgspec.json.encode(rest) if rest else b"")
+    return system, "\n".join(texts).encode("utf-8", "surrogatepass"), msgspec.json.encode(rest) if rest else b""

@@ -9,25 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import xxhash
 
 from infera_cli.routing.work import BYTES_PER_TOKEN, Work, output_tokens, parameters
 
-
-class Message(Protocol):
-    """One message of a prompt."""
-
-    @property
-    def system(self) -> bool:
-        """Whether it is the operator's."""
-    @property
-    def text(self) -> str:
-        """Its text."""
-    @property
-    def rest(self) -> bytes:
-        """What else it holds, as bytes that are equal when it is."""
+Message = tuple[bool, bytes, bytes]
+"""One message of a prompt: whether it is the operator's, its text in UTF-8, and what else it holds, as bytes that are
+equal when that is."""
 
 
 class Reader:
@@ -45,28 +34,25 @@ class Reader:
     ) -> Work:  # fmt: skip
         """The Work of a request. `hint` stands for the system prompt, whatever that says (kv_prefix_hint)."""
         if not self._chains:
-            size = sum([_bytes_of(message.text) for message in messages])
+            size = sum([len(text) for _, text, _ in messages])
             return Work(params=parameters(model), prompt=max(1, -(-size // BYTES_PER_TOKEN)),
                         output=output_tokens(output), affinity=affinity, priority=priority)
         chain: list[int] = []
         sizes: list[int] = []
         total, name, lead, leading = 0, _scope(model), 0, True
         digest, changing = xxhash.xxh3_64_intdigest, self._changing
-        for message in messages:
-            text, system = message.text, message.system
-            raw = text.encode("utf-8", "surrogatepass")
-            total += len(raw)
+        for system, text, rest in messages:
+            total += len(text)
             leading = leading and system
             lead += leading
             if hint is not None and (not chain or leading):
                 name = digest(hint.encode("utf-8", "surrogatepass"), _scope(model) ^ _HINT)
                 chain, sizes = [], []
             else:
-                if changing is not None:
-                    raw = changing.sub("", text).encode("utf-8", "surrogatepass")
-                name = digest(raw, name ^ _SYSTEM if system else name ^ _TURN)
-                if message.rest:
-                    name = digest(message.rest, name)
+                said = text if changing is None else changing.sub("", text.decode("utf-8", "replace")).encode()
+                name = digest(said, name ^ _SYSTEM if system else name ^ _TURN)
+                if rest:
+                    name = digest(rest, name)
             chain.append(name)
             sizes.append(-(-total // BYTES_PER_TOKEN))
         return Work(
@@ -74,10 +60,6 @@ class Reader:
             chain=tuple(chain), sizes=tuple(sizes), pinned=lead if hint is None else min(1, len(chain)),
             affinity=affinity, priority=priority,
         )  # fmt: skip
-
-
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 _SYSTEM, _TURN, _HINT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from infera_cli.blocks import chain
-from infera_cli.routing.reader import Reader
+from infera_cli.routing.reader import Message, Reader
 from infera_cli.simulator import text
 from infera_cli.workload.items import Dataset, Item, Turn
 from infera_cli.workload.lengths import Part, Talk
 
 OUTPUT = 128    # tokens of an answer of which nobody says how long it is
-
-
-class Said(NamedTuple):
-    """One message, as cost routing reads it."""
-
-    system: bool
-    text: str
-    rest: bytes = b""
 
 
 def talks(dataset: Dataset, *, block: int) -> Iterator[Talk]:
@@ -57,5 +49,5 @@ def _part(
     return made
 
 
-def _said(message: Mapping[str, Any]) -> Said:
-    return Said(message.get("role") == "system", text.flatten(message.get("content")))
+def _said(message: Mapping[str, Any]) -> Message:
+    return message.get("role") == "system", text.flatten(message.get("content")).encode("utf-8", "surrogatepass"), b""

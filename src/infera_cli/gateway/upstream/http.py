@@ -64,8 +64,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive",
-        "_parser", "_pieces", "_receiver", "_sink", "_status", "content_length", "framing", "idle_since", "pool", "reused",
-        "started", "transport",
+        "_parser", "_pieces", "_receiver", "_sink", "_status", "content_length", "framing", "idle_since", "pool",
+        "reused", "started", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
