@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from infera_cli.routing.adaptive import Switch, Window
+from infera_cli.routing.adaptive import WINDOW, Switch
+from infera_cli.routing.window import Window
 
 
 def fed(hits: int, misses: int, at: float = 0.0) -> Switch:
@@ -74,7 +75,7 @@ def test_an_empty_window_is_lru() -> None:
 
 def test_a_window_is_three_hundred_seconds_long() -> None:
     """Samples of exactly 300 s ago are gone; an empty window has no rate."""
-    window = Window()
+    window = Window(WINDOW)
     window.note(True, 0.0)
     window.note(False, 100.0)
     assert window.rate(299.0) == 0.5

@@ -12,7 +12,8 @@ import struct
 from http import HTTPStatus
 from typing import Final
 
-from infera_cli.gateway.upstream.http import EMPTY, LENGTH, Sink
+from infera_cli.gateway.upstream.http import EMPTY, LENGTH
+from infera_cli.gateway.upstream.receiver import Sink
 from infera_cli.protocol import sse
 from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from infera_cli.gateway.upstream.http import Connection, Receiver
+from infera_cli.gateway.upstream.http import Connection
+from infera_cli.gateway.upstream.receiver import Receiver
 from infera_cli.protocol import out_of_memory
 from infera_cli.protocol.chunks import content_of
 from infera_cli.protocol.headers import AnswerHead

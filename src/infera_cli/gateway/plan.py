@@ -16,7 +16,7 @@ from infera_cli.routing.types import Ask, Worker
 
 if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay
-    from infera_cli.gateway.upstream.http import Receiver
+    from infera_cli.gateway.upstream.receiver import Receiver
 
 
 class Plan(Protocol):

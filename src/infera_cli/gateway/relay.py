@@ -19,8 +19,8 @@ from infera_cli.gateway.overdue import too_late
 from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
 from infera_cli.gateway.record import record_of
 from infera_cli.gateway.refusals import too_large, unreachable
-from infera_cli.gateway.upstream.http import Connection, Receiver
-from infera_cli.protocol.chunks import content_of
+from infera_cli.gateway.upstream.http import Connection
+from infera_cli.gateway.upstream.receiver import Receiver
 from infera_cli.protocol.headers import AnswerHead, RequestHead
 from infera_cli.routing.journey import Journey, State
 from infera_cli.routing.types import Ask, Decision, Worker
@@ -259,12 +259,11 @@ class Relay(Receiver):
 
     def on_chunk(self, framed: bytes, size: int) -> None:
         """One whole chunk and nothing else: most reads of a stream."""
-        if self.first_byte:
-            if self.connection is not None:
-                self.connection.pass_on(self, self.answer)
+        if self.first_byte and self.connection is not None:
+            self.connection.pass_on(self, self.answer)
             self.answer.chunk(framed, size)
         else:
-            self.on_data([content_of(framed)], False)
+            super().on_chunk(framed, size)
 
     def on_data(self, pieces: list[bytes], done: bool) -> None:
         """What one read brought."""

@@ -12,7 +12,8 @@ from infera_cli.events import Outcome
 from infera_cli.gateway.memory_guard import MemoryGuard
 from infera_cli.gateway.ports import Lease
 from infera_cli.gateway.refusals import unreachable
-from infera_cli.gateway.upstream.http import LENGTH, Receiver
+from infera_cli.gateway.upstream.http import LENGTH
+from infera_cli.gateway.upstream.receiver import Receiver
 from infera_cli.protocol.headers import AnswerHead
 from infera_cli.routing.batches import BatchGate
 from infera_cli.routing.health import Score

@@ -6,7 +6,7 @@ Knows the members of chat, completion, Anthropic and Responses bodies; tokens ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -20,16 +20,22 @@ Piece = tuple[bool, bytes, bytes]
 """One message: whether it is the operator's, its text, and what else it holds (images, calls) as JSON."""
 
 
-class Asked(NamedTuple):
+class Asked:
     """A body as far as cost routing reads it. `output` is the most tokens the client wants, None if it is silent;
     `cut` says that the body holds `x-inferact`."""
 
-    peek: Peek = NOTHING
-    pieces: Sequence[Piece] = ()
-    output: int | None = None
-    stream: bool = False
-    extensions: Extensions = extensions.NONE
-    cut: bool = False
+    __slots__ = ("cut", "extensions", "output", "peek", "pieces", "stream")
+
+    def __init__(
+        self, peek: Peek = NOTHING, pieces: Sequence[Piece] = (), output: int | None = None, stream: bool = False,
+        wishes: Extensions = extensions.NONE, cut: bool = False,
+    ) -> None:  # fmt: skip
+        self.peek = peek
+        self.pieces = pieces
+        self.output = output
+        self.stream = stream
+        self.extensions = wishes
+        self.cut = cut
 
 
 def read(body: bytes | bytearray) -> Asked:

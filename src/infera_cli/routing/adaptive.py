@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from infera_cli.routing.window import Window
 
 WINDOW = 300.0
 ON_ABOVE = 0.40
 OFF_BELOW = 0.30
 FEWEST = 20
 DWELL = 60.0
-
-
-class Window:
-    """Hits and misses of the last 300 s; `rate` is None when there were none."""
-
-    __slots__ = ("_hits", "_samples", "seconds")
-
-    def __init__(self, seconds: float = WINDOW) -> None:
-        self.seconds = seconds
-        self._samples: deque[tuple[float, bool]] = deque()
-        self._hits = 0
-
-    def note(self, hit: bool, now: float) -> None:
-        """One sample; times never go back."""
-        samples = self._samples
-        samples.append((now, hit))
-        if hit:
-            self._hits += 1
-        if samples[0][0] <= now - self.seconds:
-            self._prune(now)
-
-    def count(self, now: float) -> int:
-        """Samples in the window."""
-        self._prune(now)
-        return len(self._samples)
-
-    def hits(self, now: float) -> int:
-        """Hits among them."""
-        self._prune(now)
-        return self._hits
-
-    def rate(self, now: float) -> float | None:
-        """Hits ÷ samples."""
-        self._prune(now)
-        return self._hits / len(self._samples) if self._samples else None
-
-    def _prune(self, now: float) -> None:
-        samples, limit = self._samples, now - self.seconds
-        while samples and samples[0][0] <= limit:
-            self._hits -= samples.popleft()[1]
 
 
 class Switch:
@@ -61,7 +21,7 @@ class Switch:
     __slots__ = ("_changed", "_on", "window")
 
     def __init__(self) -> None:
-        self.window = Window()
+        self.window = Window(WINDOW)
         self._on = False
         self._changed = -DWELL
 

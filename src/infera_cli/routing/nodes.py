@@ -5,16 +5,16 @@ States and numbers: replica-router §2.8, §2.10 and §2.12. Times are seconds o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, NamedTuple
 
-from infera_cli.routing.adaptive import Window
+from infera_cli.routing.adaptive import WINDOW
 from infera_cli.routing.cost import CAP_ASSUMED, DEGRADED_FACTOR, LOAD_SCALE, Speed, pressure
 from infera_cli.routing.residency import Residency
 from infera_cli.routing.types import Pool, Worker
+from infera_cli.routing.window import Window
 from infera_cli.routing.work import Work
 
 OOM_COOLDOWN = 30.0
@@ -71,7 +71,7 @@ class Node:
     """One node, live. Reading changes nothing but what time alone changes."""
 
     __slots__ = (
-        "_base", "_cool_until", "_cut", "_cut_at", "_failures", "_last_oom", "_outcomes", "calm", "measured", "number",
+        "_base", "_cool_until", "_cut", "_cut_at", "_failures", "_last_oom", "calm", "measured", "number",
         "oom_events", "over", "prefix_window", "profile", "suspected_at", "tokens", "worker",
     )  # fmt: skip
 
@@ -86,11 +86,10 @@ class Node:
         """Scrapes in a row above the eviction threshold."""
         self.oom_events = 0
         """Recovered ones."""
-        self.prefix_window = Window()
+        self.prefix_window = Window(WINDOW)
         self.suspected_at = -inf
         """When an answer last looked like the end of an engine that ran out of memory."""
-        self._outcomes: deque[tuple[float, bool]] = deque()
-        self._failures = 0
+        self._failures = Window(FAILURE_WINDOW)
         self._cool_until = self._last_oom = -inf
         self._cut: int | None = None
         self._base = 0
@@ -111,7 +110,7 @@ class Node:
 
     def degraded(self, now: float) -> bool:
         """Still routable, at twice the cost: after an OOM, three scrapes over the threshold, or failures."""
-        return now < self._cool_until or self.over >= OVER_SCRAPES or (self._failures > 0 and self._failing(now))
+        return now < self._cool_until or self.over >= OVER_SCRAPES or (self._failures.ever_hit and self._failing(now))
 
     def cap(self, now: float) -> int | None:
         """The most requests it may have now: as configured, less after an OOM, one more for each 30 s since."""
@@ -137,7 +136,7 @@ class Node:
             total += (others - cap) / cap * total
         if self.measured is not None:
             total *= pressure(self.kv_used(now), threshold)
-        if (self._failures or self.over or self._cut is not None) and self.degraded(now):
+        if (self._failures.ever_hit or self.over or self._cut is not None) and self.degraded(now):
             total *= DEGRADED_FACTOR
         return total / (profile.weight or 1.0)
 
@@ -166,7 +165,7 @@ class Node:
         """Whether anything is the matter, for the next price."""
         profile, measured = self.profile, self.measured
         self.calm = None
-        if self._cut is not None or self._failures or self.over or not profile.weight:
+        if self._cut is not None or self._failures.ever_hit or self.over or not profile.weight:
             return
         size, used = 0, 0.0
         if measured is not None and measured.kv_used is not None:
@@ -186,25 +185,15 @@ class Node:
 
     def outcome(self, fine: bool, now: float) -> None:
         """A request ended there, well or by the node's fault."""
-        outcomes = self._outcomes
-        outcomes.append((now, fine))
+        self._failures.note(not fine, now)
         if not fine:
-            self._failures += 1
             self.calm = None
-        if outcomes[0][0] <= now - FAILURE_WINDOW:
-            self._prune(now)
 
     def _failing(self, now: float) -> bool:
-        self._prune(now)
-        count = len(self._outcomes)
-        return count >= FAILURE_FEWEST and self._failures >= FAILURE_SHARE * count
-
-    def _prune(self, now: float) -> None:
-        outcomes, limit, before = self._outcomes, now - FAILURE_WINDOW, self._failures
-        while outcomes and outcomes[0][0] <= limit:
-            self._failures -= not outcomes.popleft()[1]
-        if before and not self._failures:
+        count, failures = self._failures.count(now), self._failures.hits(now)
+        if not failures:
             self._look()
+        return count >= FAILURE_FEWEST and failures >= FAILURE_SHARE * count
 
     def measure(self, measured: Measured, threshold: float) -> bool:
         """The engine was asked; True when its cache is over the threshold."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-
-import msgspec
+from typing import Final
 
 BYTES_PER_TOKEN = 4
 OUTPUT_ASSUMED = 256
@@ -15,7 +14,10 @@ PARAMETERS_ASSUMED = 8e9
 _BILLIONS = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
 
-class Work(msgspec.Struct, gc=False, kw_only=True):
+_NOBODY: Final[dict[int, int]] = {}
+
+
+class Work:
     """One request as cost routing sees it.
 
     `params` are the model's parameters, `prompt` and `output` estimated tokens. `chain[i]` names the prefix that
@@ -24,16 +26,25 @@ class Work(msgspec.Struct, gc=False, kw_only=True):
     the node with the most free cache, whatever it costs (§2.12).
     """
 
-    params: float = PARAMETERS_ASSUMED
-    prompt: int = 1
-    output: int = OUTPUT_ASSUMED
-    chain: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-    pinned: int = 0
-    affinity: str | None = None
-    priority: int = 5
-    known: dict[int, int] = {}
-    roomiest: bool = False
+    __slots__ = (
+        "affinity", "chain", "known", "output", "params", "pinned", "priority", "prompt", "roomiest", "sizes",
+    )  # fmt: skip
+
+    def __init__(
+        self, *, params: float = PARAMETERS_ASSUMED, prompt: int = 1, output: int = OUTPUT_ASSUMED,
+        chain: tuple[int, ...] = (), sizes: tuple[int, ...] = (), pinned: int = 0, affinity: str | None = None,
+        priority: int = 5, known: dict[int, int] = _NOBODY, roomiest: bool = False,
+    ) -> None:  # fmt: skip
+        self.params = params
+        self.prompt = prompt
+        self.output = output
+        self.chain = chain
+        self.sizes = sizes
+        self.pinned = pinned
+        self.affinity = affinity
+        self.priority = priority
+        self.known = known
+        self.roomiest = roomiest
 
     @property
     def tokens(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from infera_cli.errors import InferaError
 from infera_cli.events import Outcome
-from infera_cli.gateway.upstream.http import Receiver
+from infera_cli.gateway.upstream.receiver import Receiver
 from infera_cli.protocol.retention import Hint, with_hint
 from infera_cli.routing.health import Score
 from infera_cli.routing.types import Worker

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from infera_cli.gateway.upstream.dial import Dialer
-from infera_cli.gateway.upstream.http import Client, Connection, Pool, Receiver
+from infera_cli.gateway.upstream.http import Client, Connection, Pool
+from infera_cli.gateway.upstream.receiver import Receiver
 from infera_cli.protocol.headers import AnswerHead
 from infera_cli.routing.types import WorkerSpec
 
