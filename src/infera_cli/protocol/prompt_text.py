@@ -45,7 +45,7 @@ def read(body: bytes | bytearray) -> Asked:
     """
     texts: list[bytes] = []
     try:
-        chat = decode_chat(_less_long_texts(body, texts) if len(body) > LONG else body)
+        chat = decode_chat(_less_long_texts(bytes(body), texts) if len(body) > LONG else body)
         pieces = [_said(message, texts) for message in chat.messages]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, IndexError):
         return _read_any(body)
@@ -55,7 +55,7 @@ def read(body: bytes | bytearray) -> Asked:
 _CUTS: Final = 256
 
 
-def _less_long_texts(body: bytes | bytearray, texts: list[bytes]) -> bytes | bytearray:
+def _less_long_texts(body: bytes, texts: list[bytes]) -> bytes:
     """`body` with numbers in place of long texts that are written as they are; `texts` gets these, by number.
 
     A client's own number there is nothing that an engine would take, so mistaking it for a text harms nobody.
@@ -66,12 +66,13 @@ def _less_long_texts(body: bytes | bytearray, texts: list[bytes]) -> bytes | byt
     for place in range(0, len(ends), 2):
         start, end = ends[place], ends[place + 1]
         if body.find(b"\\", start, end) < 0:
-            kept.append(bytes(body[done : start - 1]) + b"%d" % len(texts))
-            texts.append(bytes(body[start:end]))
+            kept.append(body[done : start - 1])
+            kept.append(str(len(texts)).encode())
+            texts.append(body[start:end])
             done = end + 1
     if not kept:
         return body
-    kept.append(bytes(body[done:]))
+    kept.append(body[done:])
     return b"".join(kept)
 
 

@@ -126,23 +126,26 @@ class CostScorer:
         """The place of `among` that serves, and a word for the log. Raises as `_open`."""
         prefixes = self._always or (self._sometimes and self.switch.on(now))
         known = work.known if prefixes else _UNKNOWN
-        row = self.nodes.row(pool)
-        totals = self._totals(work, [row[at] for at in among], known, outstanding, now, phase)
-        limit = min(totals, default=inf)
+        places, everybody = list(among), self.nodes.row(pool)
+        row = [everybody[at] for at in places]
+        totals = self._totals(work, row, known, outstanding, now, phase)
+        limit = inf
+        for total in totals:
+            if total < limit:  # noqa: PLR1730 - faster
+                limit = total
         if limit == inf:
-            self._open(work, pool, among, outstanding, now)     # raises, and says why
-        holds: Sequence[int] | None = None
+            self._open(work, pool, places, outstanding, now)    # raises, and says why
+        holds: list[int] | None = None
         longest, word = 0, "lru" if self._sometimes and not prefixes else ""
         if known:
-            holds = [known.get(row[at].number, 0) for at in among]
+            holds = [known.get(node.number, 0) for node in row]
             limit, longest, word = _holders(totals, holds, HOLDER_MARGIN * limit)
         limit *= TIE
         best = fewest = soonest = -1
         for i, total in enumerate(totals):
             if total > limit or (longest and holds is not None and holds[i] != longest):
                 continue
-            at = among[i]
-            count = outstanding[row[at].number]
+            at, count = places[i], outstanding[row[i].number]
             if best < 0 or count <= fewest:
                 soon = (pool.places[at] - turn) % pool.size
                 if best < 0 or count < fewest or soon < soonest:
@@ -150,7 +153,7 @@ class CostScorer:
         return best, word
 
     def _totals(
-        self, work: Work, row: Sequence[Node], known: Mapping[int, int], outstanding: Sequence[int], now: float,
+        self, work: Work, row: list[Node], known: dict[int, int], outstanding: Sequence[int], now: float,
         phase: str,
     ) -> list[float]:  # fmt: skip
         """What each of `row` would cost, inf for those that must not have it.
@@ -224,7 +227,7 @@ def _nobody(full: bool) -> NoRoutableWorker:
     return NoRoutableWorker(NO_NODE, retry_after=5.0)
 
 
-def _holders(totals: Sequence[float], holds: Sequence[int], limit: float) -> tuple[float, int, str]:
+def _holders(totals: list[float], holds: list[int], limit: float) -> tuple[float, int, str]:
     """(least cost, tokens held, a word) of those with the longest known prefix that cost no more than `limit`; of
     all, and 0, where none of these holds any."""
     longest, least = 0, inf
