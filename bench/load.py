@@ -14,6 +14,7 @@ from typing import Any, cast
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 LAST_CHUNK = b"0\r\n\r\n"
+_PATIENCE = 60  # seconds until streams must have begun
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class SlowReader(Client):
 async def hold_streams(
     port: int, traffic: Traffic, *, streams: int, seconds: float, each_second: Callable[[], None]
 ) -> Tally:
-    """Open `streams` streams, read a little of each once a second, and drop them after `seconds`.
+    """Open `streams` streams, read a little of each once a second, and drop them `seconds` after all have begun.
 
     `done` counts those that began to answer.
     """
@@ -220,11 +221,14 @@ async def hold_streams(
         client.send(next(requests))
         clients.append(client)
         await asyncio.sleep(0.002)
-    for _ in range(round(seconds)):
+    elapsed = held = 0
+    while held < seconds and elapsed < _PATIENCE:
         await asyncio.sleep(1)
         each_second()
         for client in clients:
             client.go_on()
+        elapsed += 1
+        held += all(client.left is not None for client in clients)
     tally.done = sum(client.busy and client.left is not None and client.good for client in clients)
     tally.failed = streams - tally.done
     for client in clients:
