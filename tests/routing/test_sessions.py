@@ -117,9 +117,9 @@ def test_a4_a_flood_of_sessions_keeps_a_hundred_thousand() -> None:
     assert (pins.find("499", 1.0), pins.find("500", 1.0)) == (None, "a")
 
 
-def test_of_ids_that_we_made_up_a_fifth_of_the_cap_is_kept() -> None:
+def test_of_ids_that_we_made_up_a_tenth_of_the_cap_is_kept() -> None:
     """A million clients that name no session take little memory, and push no named one out."""
-    pins = Pins(3600.0, cap=10)
+    pins = Pins(3600.0, cap=20)
     pins.pin("session:named", "a", 0.0)
     for n in range(50):
         pins.pin(f"{MINTED}{n}", "b", 1.0)
@@ -129,7 +129,7 @@ def test_of_ids_that_we_made_up_a_fifth_of_the_cap_is_kept() -> None:
 
 def test_an_id_that_we_made_up_is_a_session_like_any_other_once_it_comes_back() -> None:
     """It is pinned where it was, kept with the named ones, and the end of its first request changes nothing."""
-    pins = Pins(10.0, cap=10)
+    pins = Pins(10.0, cap=20)
     pins.pin(MINTED + "x", "a", 0.0, held=True)
     assert pins.find("session:x", 1.0) == "a"
     pins.pin("session:x", "a", 1.0)

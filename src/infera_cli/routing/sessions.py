@@ -33,7 +33,7 @@ class Pins:
     count in `len`.
 
     A session whose key begins with MINTED has an id that we made up for a client that named none. Few such ids ever
-    come back, so a fifth of `cap` is the most that is kept of them, besides the named; one that comes back is named.
+    come back, so a tenth of `cap` is the most that is kept of them, besides the named; one that comes back is named.
     """
 
     __slots__ = ("_made_up", "_named", "cap", "ttl")
@@ -68,7 +68,7 @@ class Pins:
             if not made_up:
                 self._made_up.pop(_as_made_up(session), None)
             pins[session] = _Pin(worker_id, now, int(held))
-            most = max(1, self.cap // 5) if made_up else self.cap
+            most = max(1, self.cap // 10) if made_up else self.cap
             if len(pins) > most:
                 self._shrink(pins, most, now)
             return
