@@ -98,19 +98,17 @@ class Connection(asyncio.Protocol):
             receiver.on_broken(self, "connection reset" if exc else "connection closed")
 
     def data_received(self, data: bytes) -> None:
-        if self._aligned and self._sink is not None:
-            size = size_of_one_chunk(data)
-            if size:  # the parser, standing between two chunks, need not see this one
-                self._sink.chunk(data, size)
-                return
         receiver = self._receiver
         if receiver is None:  # bytes nobody asked for: this connection can no longer be trusted
             self.transport.abort()
             return
         if self._aligned:
             size = size_of_one_chunk(data)
-            if size:
-                receiver.on_chunk(data, size)
+            if size:  # the parser, standing between two chunks, need not see this one
+                if self._sink is not None:
+                    self._sink.chunk(data, size)
+                else:
+                    receiver.on_chunk(data, size)
                 return
         first = not self.started
         self.started = True
