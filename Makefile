@@ -70,8 +70,8 @@ bench-kv: $(COMPILED_READY)  ## what routing by cache costs and gains; three tab
 	@for part in kv_prefix kv_speed kv_requests; do \
 		$(COMPILED)/python -m bench.$$part || missed=1; done; exit $${missed:-0}
 
-bench-simulation: $(READY)  ## what infera simulate says, and what really happens
-	@$(BIN)/python -m bench.simulation_proof
+bench-simulation: $(COMPILED_READY)  ## what infera simulate says, and what really happens
+	@$(COMPILED)/python -m bench.simulation_proof
 
 fuzz: $(READY)  ## the wire in both directions, for longer than `make test` does
 	@$(BIN)/python -m pytest tests/fuzz -m fuzz -n 2 --timeout 1800 $(PYTEST_ARGS)
