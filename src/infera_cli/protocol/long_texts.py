@@ -10,6 +10,8 @@ _BLANK: Final = 0x20
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _QUOTES: Final = 4
+_MISSES: Final = 8
+"""After so many short texts, or texts full of quotes, the rest of the body is not worth the search."""
 
 
 def long_texts(body: bytes | bytearray, most: int) -> list[int]:
@@ -20,8 +22,8 @@ def long_texts(body: bytes | bytearray, most: int) -> list[int]:
     takes a fraction of the time that reading every character takes.
     """
     found: list[int] = []
-    at, left = 0, len(body)
-    while left > LONG and len(found) < 2 * most:
+    at, left, misses = 0, len(body), 0
+    while left > LONG and len(found) < 2 * most and misses < _MISSES:
         at = body.find(b'"content":', at) + 10
         if at < 10 or at + 1 >= len(body):
             break
@@ -34,6 +36,8 @@ def long_texts(body: bytes | bytearray, most: int) -> list[int]:
                 found.append(end)
                 left -= end - start
                 at = end
+                continue
+        misses += 1
     return found
 
 

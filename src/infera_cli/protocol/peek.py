@@ -39,12 +39,21 @@ _CUTS: Final = 8
 
 
 def _less_long_texts(body: bytes | bytearray) -> bytes | bytearray:
-    """`body` with nothing in its first long texts, none of which is read here."""
+    """`body` with nothing in its first long texts, none of which is read here; as it is where they are little of it."""
     ends = long_texts(body, _CUTS)
-    while ends:
-        end, start = ends.pop(), ends.pop()  # by themselves: mypyc evaluates an index into a union twice
-        body = body[:start] + body[end:]
-    return body
+    kept: list[bytes | bytearray] = []
+    size = done = 0
+    for place in range(0, len(ends), 2):
+        start = ends[place]
+        size += start - done
+        if 2 * size > len(body):
+            return body
+        kept.append(body[done:start])
+        done = ends[place + 1]
+    if 2 * (size + len(body) - done) > len(body):
+        return body
+    kept.append(body[done:])
+    return b"".join(kept)
 
 
 _LONGEST_MODEL: Final = 256

@@ -1,4 +1,7 @@
-"""Hash chains of prompts that come in pieces; a conversation's next turn only pays for what is new in it."""
+"""Hash chains of prompts that come in pieces; a conversation's next turn only pays for what is new in it.
+
+Chains are tuples: the garbage collector looks at a tuple of numbers once, at a list of them again and again.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ class Chains:
     """Chains by the pieces they were made of."""
 
     def __init__(self, limit: int = CHAIN_BYTES) -> None:
-        self._known: Memo[tuple[int, int], tuple[list[int], bytes]] = Memo(limit)
+        self._known: Memo[tuple[int, int], tuple[tuple[int, ...], bytes]] = Memo(limit)
 
-    def of(self, pieces: Sequence[Piece], block_size: int, first: int = FIRST_PARENT) -> list[int]:
+    def of(self, pieces: Sequence[Piece], block_size: int, first: int = FIRST_PARENT) -> tuple[int, ...]:
         """Hashes of the full blocks of all pieces in a row."""
         trail = _trail(pieces, first)
-        hashes: list[int] = []
+        hashes: tuple[int, ...] = ()
         rest, begun = b"", 0
         for at in range(len(trail), 0, -1):
             found = self._known.get((trail[at - 1], block_size))
@@ -46,9 +49,11 @@ class Chains:
         return self._extend(hashes, tail, block_size, parent)[0]
 
     @staticmethod
-    def _extend(hashes: list[int], packed: bytes, block_size: int, parent: int) -> tuple[list[int], bytes]:
+    def _extend(
+        hashes: tuple[int, ...], packed: bytes, block_size: int, parent: int
+    ) -> tuple[tuple[int, ...], bytes]:
         more = chain_packed(packed, block_size, parent)
-        return hashes + more, packed[4 * block_size * len(more) :]
+        return hashes + tuple(more), packed[4 * block_size * len(more) :]
 
 
 def _trail(pieces: Sequence[Piece], first: int) -> list[int]:

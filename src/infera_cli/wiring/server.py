@@ -52,6 +52,7 @@ from infera_cli.telemetry.recorder import Consumer, Recorder
 from infera_cli.telemetry.usage import read_usage
 from infera_cli.telemetry.watched import Watched
 from infera_cli.wiring import cache, translation
+from infera_cli.wiring.allocator import keep_freed_memory
 from infera_cli.wiring.discovery import FromEtcd
 from infera_cli.wiring.http import HttpServer, http_server
 from infera_cli.wiring.options import breaker_rules, relay_options, serving_tls
@@ -70,6 +71,7 @@ def run(settings: ServeSettings, say: Say) -> int:
     """
     logs.setup(settings.log_level, settings.log_format)
     raise_file_limit()
+    keep_freed_memory()
     server = Server(settings)
     try:
         uvloop.run(server.serve(say))
