@@ -29,6 +29,7 @@ SWEEP = 0.05                # seconds between looks at stalled requests
 WARMUP_BASE = 1_000_000_000  # item numbers of warm-up, so that no measured prefix gets warm
 WARM_CALLERS = 16
 SHORTEST_SLEEP = 0.0002
+AHEAD = 0.02                # seconds before it is due that an arrival gets its timer
 
 Sink = Callable[[Sample], None]
 
@@ -44,6 +45,7 @@ class Driver:
         self._clients = [Client(target, path, connect_timeout=connect, size=size) for target in targets]
         self._names = ["", *job.direct]
         self._open: set[Any] = set()
+        self._due: set[Any] = set()
         self._watched: dict[Any, tuple[Exchange, Answer]] = {}
         self._places: BoundedSemaphore | None = None
         if job.max_concurrency is not None:
@@ -94,7 +96,7 @@ class Driver:
     def stop(self) -> None:
         """End now: what is open becomes incomplete."""
         self._stopped = True
-        gevent.killall(list(self._open), exception=RunOver, block=False)
+        gevent.killall([*self._open, *self._due], exception=RunOver, block=False)
 
     # ── arrivals ─────────────────────────────────────────────────────────────────────────────────────
     def _plan(self) -> Iterator[tuple[int, float]]:
@@ -120,13 +122,30 @@ class Driver:
         for index, offset in self._plan():
             conversation = Conversation(self, index, scheduled=offset)
             conversation.prepare()
-            self._sleep_until(offset)
+            self._sleep_until(offset - AHEAD)
             if self._stopped:
                 return
+            self._start_at(offset, conversation)
+            if self._start + offset < perf_counter():
+                gevent.sleep(0)     # behind its plan: what is open has a turn all the same
+
+    def _start_at(self, offset: float, conversation: Conversation) -> None:
+        """Let `conversation` begin at its instant, by a timer of its own: who only then starts a greenlet waits for a
+        round of the event loop more, and a busy one takes milliseconds."""
+
+        def arrive() -> None:
+            self._due.discard(gevent.getcurrent())
             if len(self._open) >= self.job.hard_cap:
                 self._sink(conversation.not_sent())
-            else:
-                self._spawn(conversation.play)
+                return
+            self._open.add(gevent.getcurrent())
+            self._sleep_until(offset)
+            self._until_over(conversation.play)
+
+        greenlet = gevent.Greenlet(arrive)
+        self._due.add(greenlet)
+        gevent.get_hub().loop.update_now()
+        greenlet.start_later(max(0.0, self._start + offset - perf_counter()))
 
     def _callers(self, number: int, indexes: Iterator[int], think: float) -> None:
         plan = self.job.arrivals
@@ -151,25 +170,25 @@ class Driver:
             gevent.sleep(min(left, 0.5))
 
     def _spawn(self, work: Callable[[], object]) -> None:
-        def play() -> None:
-            try:
-                work()
-            except (RunOver, Stalled):
-                return
-            finally:
-                self._open.discard(gevent.getcurrent())
-
-        greenlet = gevent.Greenlet(play)
+        greenlet = gevent.Greenlet(self._until_over, work)
         self._open.add(greenlet)
         greenlet.start()
 
+    def _until_over(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (RunOver, Stalled):
+            return
+        finally:
+            self._open.discard(gevent.getcurrent())
+
     def _wait(self, until: float | None) -> None:
         """Until all is answered; at `until` (or on stop) the rest is cut off."""
-        while self._open:
+        while self._open or self._due:
             left = None if until is None else max(0.0, until - perf_counter())
-            gevent.joinall(list(self._open), timeout=min(left if left is not None else 1.0, 1.0))
-            if self._open and (self._stopped or left == 0.0):
-                gevent.killall(list(self._open), exception=RunOver, block=True, timeout=5)
+            gevent.joinall([*self._open, *self._due], timeout=min(left if left is not None else 1.0, 1.0))
+            if (self._open or self._due) and (self._stopped or left == 0.0):
+                gevent.killall([*self._open, *self._due], exception=RunOver, block=True, timeout=5)
                 return
 
     # ── stalled requests ─────────────────────────────────────────────────────────────────────────────
