@@ -89,6 +89,8 @@ HOT = (
     "telemetry/recorder.py",
     "telemetry/series.py",
     "telemetry/usage.py",
+    "workload/answer.py",
+    "workload/sse.py",
 )
 
 _MYPY = """[mypy]

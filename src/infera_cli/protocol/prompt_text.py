@@ -12,7 +12,7 @@ import msgspec
 
 from infera_cli.protocol import extensions
 from infera_cli.protocol.extensions import Extensions
-from infera_cli.protocol.long_texts import LONG, long_texts
+from infera_cli.protocol.long_texts import long_texts
 from infera_cli.protocol.peek import NOTHING, Peek, peek_of
 from infera_cli.protocol.prompt_members import SYSTEM, Body, Chat, Said, decode_any, decode_chat
 
@@ -45,7 +45,7 @@ def read(body: bytes | bytearray) -> Asked:
     """
     texts: list[bytes] = []
     try:
-        chat = decode_chat(_less_long_texts(bytes(body), texts) if len(body) > LONG else body)
+        chat = decode_chat(_less_long_texts(bytes(body), texts) if len(body) > _LARGE else body)
         pieces = [_said(message, texts) for message in chat.messages]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, IndexError):
         return _read_any(body)
@@ -53,6 +53,8 @@ def read(body: bytes | bytearray) -> Asked:
 
 
 _CUTS: Final = 256
+_LARGE: Final = 4096
+"""Bytes; below it, decoding a text costs no more than finding its end."""
 
 
 def _less_long_texts(body: bytes, texts: list[bytes]) -> bytes:

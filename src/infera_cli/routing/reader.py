@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Final
 
 import xxhash
 
@@ -35,7 +36,7 @@ class Reader:
         """The Work of a request. `hint` stands for the system prompt, whatever that says (kv_prefix_hint)."""
         if not self._chains:
             size = sum([len(text) for _, text, _ in messages])
-            return Work(params=parameters(model), prompt=max(1, -(-size // BYTES_PER_TOKEN)),
+            return Work(params=parameters(model), prompt=max(1, _tokens(size)),
                         output=output_tokens(output), affinity=affinity, priority=priority)
         chain: list[int] = []
         sizes: list[int] = []
@@ -50,11 +51,11 @@ class Reader:
                 chain, sizes = [], []
             else:
                 said = text if changing is None else changing.sub("", text.decode("utf-8", "replace")).encode()
-                name = digest(said, name ^ _SYSTEM if system else name ^ _TURN)
+                name = digest(said, name ^ _SYSTEM if system else name)
                 if rest:
                     name = digest(rest, name)
             chain.append(name)
-            sizes.append(-(-total // BYTES_PER_TOKEN))
+            sizes.append(_tokens(total))
         return Work(
             params=parameters(model), prompt=sizes[-1] or 1 if sizes else 1, output=output_tokens(output),
             chain=tuple(chain), sizes=tuple(sizes), pinned=lead if hint is None else min(1, len(chain)),
@@ -62,8 +63,14 @@ class Reader:
         )  # fmt: skip
 
 
-_SYSTEM, _TURN, _HINT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_SYSTEM, _HINT = 0x9E3779B97F4A7C15, 0x165667B19E3779F9
 """Tell apart who said the same text."""
+_SHIFT: Final = BYTES_PER_TOKEN.bit_length() - 1
+
+
+def _tokens(size: int) -> int:
+    """Of so many bytes, rounded up."""
+    return (size + BYTES_PER_TOKEN - 1) >> _SHIFT
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,7 @@ class CostScorer:
         """See Scorer. Raises AllFull when all who could serve are at their caps, NoRoutableWorker when none is."""
         work = _work(ask)
         if self.policy.scored == "cost" and not self.nodes.rules.split and not work.roomiest:
-            return self._cheapest(work, pool, range(len(pool.workers)), outstanding, turn, now, "both")
+            return self._cheapest(work, pool, None, outstanding, turn, now, "both")
         phase, places, split = self._places(work, pool, outstanding, now)
         if work.roomiest:
             return max(places, key=lambda at: self.nodes.of(pool.workers[at]).free_gb(now)), "roomiest"
@@ -120,21 +120,24 @@ class CostScorer:
         return self._always or (self._sometimes and self.switch.on(now))
 
     def _cheapest(
-        self, work: Work, pool: Pool, among: Sequence[int], outstanding: Sequence[int], turn: int, now: float,
+        self, work: Work, pool: Pool, among: Sequence[int] | None, outstanding: Sequence[int], turn: int, now: float,
         phase: str,
     ) -> tuple[int, str]:  # fmt: skip
-        """The place of `among` that serves, and a word for the log. Raises as `_open`."""
+        """The place of `among`, of everybody where that is None, that serves, and a word for the log. Raises as
+        `_open`."""
         prefixes = self._always or (self._sometimes and self.switch.on(now))
         known = work.known if prefixes else _UNKNOWN
-        places, everybody = list(among), self.nodes.row(pool)
-        row = [everybody[at] for at in places]
+        row = self.nodes.row(pool)
+        if among is not None:
+            row = tuple([row[at] for at in among])
         totals = self._totals(work, row, known, outstanding, now, phase)
         limit = inf
         for total in totals:
             if total < limit:  # noqa: PLR1730 - faster
                 limit = total
         if limit == inf:
-            self._open(work, pool, places, outstanding, now)    # raises, and says why
+            everybody = range(len(pool.workers))
+            self._open(work, pool, everybody if among is None else among, outstanding, now)    # raises, and says why
         holds: list[int] | None = None
         longest, word = 0, "lru" if self._sometimes and not prefixes else ""
         if known:
@@ -145,7 +148,7 @@ class CostScorer:
         for i, total in enumerate(totals):
             if total > limit or (longest and holds is not None and holds[i] != longest):
                 continue
-            at, count = places[i], outstanding[row[i].number]
+            at, count = i if among is None else among[i], outstanding[row[i].number]
             if best < 0 or count <= fewest:
                 soon = (pool.places[at] - turn) % pool.size
                 if best < 0 or count < fewest or soon < soonest:
@@ -153,7 +156,7 @@ class CostScorer:
         return best, word
 
     def _totals(
-        self, work: Work, row: list[Node], known: dict[int, int], outstanding: Sequence[int], now: float,
+        self, work: Work, row: tuple[Node, ...], known: dict[int, int], outstanding: Sequence[int], now: float,
         phase: str,
     ) -> list[float]:  # fmt: skip
         """What each of `row` would cost, inf for those that must not have it.

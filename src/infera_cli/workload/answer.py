@@ -12,72 +12,12 @@ from typing import Any
 
 import msgspec
 
+from infera_cli.workload.answer_events import Anthropic, OpenAI, Usage, decode_anthropic, decode_openai
 from infera_cli.workload.requests import Dialect
 from infera_cli.workload.sse import EventDecoder
 
 ABORTED = frozenset({"abort", "aborted", "cancelled", "error"})
 _FOUR_BYTES = 0xFFFFFFFF
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    tool_calls: Any = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
-
-
-class _OpenAI(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    error: Any = None
-
-
-class _Block(msgspec.Struct):
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    partial_json: str | None = None
-    stop_reason: str | None = None
-    input: Any = None
-
-
-class _Message(msgspec.Struct):
-    usage: _Usage | None = None
-
-
-class _Anthropic(msgspec.Struct):
-    type: str = ""
-    message: _Message | None = None
-    delta: _Block | None = None
-    usage: _Usage | None = None
-    error: Any = None
-    content: list[_Block] | None = None
-    stop_reason: str | None = None
-
-
-_openai = msgspec.json.Decoder(_OpenAI)
-_anthropic = msgspec.json.Decoder(_Anthropic)
 
 
 class Answer:
@@ -170,7 +110,7 @@ class Answer:
             self.weights.append(min(max(weight, 0), 0xFFFF))
 
     def _read_openai(self, at: float, data: bytes) -> None:
-        chunk = _openai.decode(data)
+        chunk = decode_openai(data)
         if chunk.error:
             self.error = _words(chunk.error)
             return
@@ -192,7 +132,7 @@ class Answer:
             self._token(at, content=visible, weight=weight)
 
     def _read_anthropic(self, at: float, data: bytes) -> None:
-        event = _anthropic.decode(data)
+        event = decode_anthropic(data)
         if event.error or event.type == "error":
             self.error = _words(event.error)
         elif event.type == "message_start" and event.message is not None and event.message.usage is not None:
@@ -218,7 +158,7 @@ class Answer:
             self._texts.append(text)
         return True
 
-    def _usage(self, usage: _Usage) -> None:
+    def _usage(self, usage: Usage) -> None:
         read = usage.cache_read_input_tokens or 0
         created = usage.cache_creation_input_tokens or 0
         if usage.prompt_tokens is not None:
@@ -237,14 +177,14 @@ class Answer:
     def _unary(self, at: float, data: bytes) -> None:
         try:
             if self._read == self._read_anthropic:
-                self._unary_anthropic(_anthropic.decode(data))
+                self._unary_anthropic(decode_anthropic(data))
             else:
-                self._unary_openai(_openai.decode(data))
+                self._unary_openai(decode_openai(data))
         except msgspec.DecodeError:
             self.malformed = True
         self.last = at
 
-    def _unary_openai(self, whole: _OpenAI) -> None:
+    def _unary_openai(self, whole: OpenAI) -> None:
         self.error = _words(whole.error) if whole.error else ""
         if whole.usage is not None:
             self._usage(whole.usage)
@@ -253,7 +193,7 @@ class Answer:
             self._say(choice.message.content if choice.message is not None else choice.text)
         self.done = bool(whole.choices)
 
-    def _unary_anthropic(self, whole: _Anthropic) -> None:
+    def _unary_anthropic(self, whole: Anthropic) -> None:
         self.error = _words(whole.error) if whole.error else ""
         if whole.usage is not None:
             self._usage(whole.usage)

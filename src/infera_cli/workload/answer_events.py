@@ -1,0 +1,84 @@
+"""What events of an answer hold, and whole answers; apart from their reader, which is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Details(msgspec.Struct):
+    """What of a prompt was cached."""
+
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """Tokens, as OpenAI and as Anthropic call them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: Details | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class Delta(msgspec.Struct):
+    """What a choice adds, or holds."""
+
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+
+
+class Choice(msgspec.Struct):
+    """One choice of a chunk or of a whole answer."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class OpenAI(msgspec.Struct):
+    """A chunk or a whole answer."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
+class Block(msgspec.Struct):
+    """A piece of content, or what is added to one."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+    input: Any = None
+
+
+class Message(msgspec.Struct):
+    """The head of an answer."""
+
+    usage: Usage | None = None
+
+
+class Anthropic(msgspec.Struct):
+    """An event or a whole answer."""
+
+    type: str = ""
+    message: Message | None = None
+    delta: Block | None = None
+    usage: Usage | None = None
+    error: Any = None
+    content: list[Block] | None = None
+    stop_reason: str | None = None
+
+
+decode_openai = msgspec.json.Decoder(OpenAI).decode
+decode_anthropic = msgspec.json.Decoder(Anthropic).decode
