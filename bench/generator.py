@@ -27,7 +27,8 @@ from bench.record import RESULTS, Bar, grid, publish
 TOKENS = 64
 LAG = 8.0                # ms
 EVENTS = 8_000           # a second
-LEVELS = (4_000, 6_000, 7_000, 8_000, 9_000, 10_000, 12_000)
+LEVELS = (6_000, 8_000, 10_000, 12_000, 14_000)
+REPEATS = 3              # of the runs whose lag counts, interleaved: the machine has moods
 RATE = 10                # memory: streams a second,
 SAMPLE = 10.0            # seconds between looks,
 SETTLED = 120.0          # and seconds that do not count
@@ -93,9 +94,12 @@ def speed(seconds: float, folder: Path) -> tuple[list[Bar], list[Sequence[str]]]
     rows: list[Sequence[str]] = []
     bars, most = [], 0.0
     with target(upstream) as url:
-        one = measured(url, 50, seconds, folder, cores=[load])
-        many = measured(url, 200, seconds, folder, cores=every, processes=len(every))
-        rows += [_row("50 streams/s, 1 process", one), _row(f"200 streams/s, {len(every)} processes", many)]
+        one, many = list[Run](), list[Run]()
+        for _ in range(REPEATS):
+            one.append(measured(url, 50, seconds, folder, cores=[load]))
+            many.append(measured(url, 200, seconds, folder, cores=every, processes=len(every)))
+        rows += [_row("50 streams/s, 1 process", run) for run in one]
+        rows += [_row(f"200 streams/s, {len(every)} processes", run) for run in many]
         bars.append(_lag("50 streams/s in one process", one))
         bars.append(_lag(f"200 streams/s in {len(every)} processes", many))
         for level in LEVELS:
@@ -109,8 +113,9 @@ def speed(seconds: float, folder: Path) -> tuple[list[Bar], list[Sequence[str]]]
     return bars, rows
 
 
-def _lag(where: str, run: Run) -> Bar:
-    return Bar(f"send lag p99 at {where}", f"≤ {LAG:g} ms", f"{run.lag:.1f} ms", run.lag <= LAG)
+def _lag(where: str, runs: Sequence[Run]) -> Bar:
+    lag = median(run.lag for run in runs)
+    return Bar(f"send lag p99 at {where}, median of {len(runs)} runs", f"≤ {LAG:g} ms", f"{lag:.1f} ms", lag <= LAG)
 
 
 def _row(name: str, run: Run) -> Sequence[str]:
