@@ -137,7 +137,7 @@ def test_what_decides_is_what_is_explained(open_requests: int, held: int, troubl
     pool = Pool(fleet.workers)
     outstanding = fleet.ledger.outstanding
     shown = fleet.scorer.terms(Ask(work=work), pool, outstanding, 1.0)
-    totals = fleet.scorer._totals(work, list(fleet.nodes.row(pool)), work.known, outstanding, 1.0, "both")
+    totals = fleet.scorer._totals(work, fleet.nodes.row(pool), work.known, outstanding, 1.0, "both")
     assert totals == pytest.approx([parts["cost"] for _refused, parts in shown])
 
 
