@@ -96,7 +96,7 @@ class Driver:
     def stop(self) -> None:
         """End now: what is open becomes incomplete."""
         self._stopped = True
-        gevent.killall([*self._open, *self._due], exception=RunOver, block=False)
+        self._cut_off(block=False)
 
     # ── arrivals ─────────────────────────────────────────────────────────────────────────────────────
     def _plan(self) -> Iterator[tuple[int, float]]:
@@ -139,8 +139,11 @@ class Driver:
                 self._sink(conversation.not_sent())
                 return
             self._open.add(gevent.getcurrent())
-            self._sleep_until(offset)
-            self._until_over(conversation.play)
+            self._until_over(begin)
+
+        def begin() -> None:
+            self._sleep_until(offset)   # a timer may be early by a moment
+            conversation.play()
 
         greenlet = gevent.Greenlet(arrive)
         self._due.add(greenlet)
@@ -188,8 +191,14 @@ class Driver:
             left = None if until is None else max(0.0, until - perf_counter())
             gevent.joinall([*self._open, *self._due], timeout=min(left if left is not None else 1.0, 1.0))
             if (self._open or self._due) and (self._stopped or left == 0.0):
-                gevent.killall([*self._open, *self._due], exception=RunOver, block=True, timeout=5)
+                self._cut_off(block=True)
                 return
+
+    def _cut_off(self, *, block: bool) -> None:
+        """End what is open, and forget what is only due."""
+        gevent.killall(list(self._due), block=False)
+        self._due.clear()
+        gevent.killall(list(self._open), exception=RunOver, block=block, timeout=5)
 
     # ── stalled requests ─────────────────────────────────────────────────────────────────────────────
     def _sweep(self) -> None:

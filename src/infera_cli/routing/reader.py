@@ -53,7 +53,7 @@ class Reader:
                 said = text if changing is None else changing.sub("", text.decode("utf-8", "replace")).encode()
                 name = digest(said, name ^ _SYSTEM if system else name)
                 if rest:
-                    name = digest(rest, name)
+                    name = digest(rest, name ^ _REST)
             chain.append(name)
             sizes.append(_tokens(total))
         return Work(
@@ -63,8 +63,8 @@ class Reader:
         )  # fmt: skip
 
 
-_SYSTEM, _HINT = 0x9E3779B97F4A7C15, 0x165667B19E3779F9
-"""Tell apart who said the same text."""
+_SYSTEM, _REST, _HINT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+"""Tell apart who said the same text, and what is no text."""
 _SHIFT: Final = BYTES_PER_TOKEN.bit_length() - 1
 
 
