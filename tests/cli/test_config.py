@@ -68,7 +68,8 @@ def test_check_knows_scheduler_files(infera: Infera, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(f"nodes: [{node}]\nkv_cache: {{polcy: lru}}\n", encoding="utf-8")
     code, out, err = infera("config", "check", "s.yaml")
     assert (code, out) == (1, "")
-    assert err == 'error: s.yaml: kv_cache: unknown key "polcy" (did you mean "policy"?)\n'
+    accepted = "eviction_threshold_pct, pin_system_prompts, policy, prefix_ignore"
+    assert err == f'error: s.yaml: kv_cache: unknown key "polcy" (did you mean "policy"?); known: {accepted}\n'
 
 
 def test_version_for_people_and_programs(infera: Infera) -> None:

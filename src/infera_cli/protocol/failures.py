@@ -79,13 +79,15 @@ QUEUE_FULL_CODE = "queue_full"
 def wait_of(error: InferaError, dice: float) -> int | None:
     """Whole seconds for Retry-After, None where waiting does not help.
 
-    The estimate is spread by a fifth both ways, so that those who were refused together do not return together;
-    `dice` is a random number from 0 to 1.
+    An estimate is spread by a fifth both ways, so that those who were refused together do not return together; `dice`
+    is a random number from 0 to 1. What is documented for a fleet without a worker is no estimate, and said as it is.
     """
     if not failure_of(error).wait:
         return None
     if error.code == QUEUE_FULL_CODE:
         return 1
+    if isinstance(error, NoRoutableWorker) and error.retry_after is not None:
+        return round(error.retry_after)
     estimate = min(LONGEST_WAIT, max(SHORTEST_WAIT, error.retry_after or USUAL_WAIT))
     spread = estimate * (1 + _JITTER * (2 * dice - 1))
     return round(min(LONGEST_WAIT, max(SHORTEST_WAIT, spread)))

@@ -89,5 +89,6 @@ def unknown_keys(entry: Mapping[str, Any], known: Collection[str]) -> str:
     if not unknown:
         return ""
     close = get_close_matches(unknown[0], known, n=1) if len(unknown) == 1 else []
-    hint = f' (did you mean "{close[0]}"?)' if close else f" (known: {', '.join(sorted(known))})"
+    accepted = f"known: {', '.join(sorted(known))}"
+    hint = f' (did you mean "{close[0]}"?); {accepted}' if close else f" ({accepted})"
     return f"unknown key{'s' if len(unknown) > 1 else ''} {listed(unknown)}{hint}"

@@ -60,7 +60,7 @@ async def test_affinity_is_followed_and_never_leads_elsewhere(schedule: Schedule
     assert (wrong.status, wrong.json()["error"]["param"]) == (400, "x-inferact.node_affinity")
     await setup.server.admin("n2", "drain")
     resting = await setup.server.chat(node_affinity="n2")
-    assert (resting.status, resting.get("retry-after")) in {(503, "4"), (503, "5"), (503, "6")}
+    assert (resting.status, resting.get("retry-after")) == (503, "5")
     await setup.server.admin("n2", "restore")
     await setup.n2.die()
     dead = await setup.server.chat(node_affinity="n2")
@@ -88,7 +88,7 @@ async def test_no_usable_node_is_503_with_retry_after_5(schedule: Schedule) -> N
         "id": "n1", "draining": True, "requests_in_flight": 1,
     }  # fmt: skip
     refused = await setup.server.chat()
-    assert (refused.status, refused.get("retry-after")) in {(503, "4"), (503, "5"), (503, "6")}
+    assert (refused.status, refused.get("retry-after")) == (503, "5")
     gate.set()
     assert (await running).status == 200
 
