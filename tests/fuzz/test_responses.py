@@ -13,7 +13,7 @@ import pytest
 
 from tests.fuzz.budget import LENGTHS, cuts, dice
 from tests.fuzz.corpus import mutate, response
-from tests.fuzz.wire import Pair, Parsed, World, as_response, feed, settle
+from tests.fuzz.wire import Pair, Parsed, SlowPipe, World, as_response, feed, settle
 
 ASK = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 OURS = {b"x-request-id", b"x-infera-request-id", b"x-session-id", b"x-infera-worker", b"server-timing",
@@ -217,6 +217,21 @@ async def test_a_worker_connection_is_reused_only_after_a_whole_answer(seconds: 
             start = len(client.written)
         client.close()
         await world.reset()
+
+
+@pytest.mark.parametrize(("data", "ended"), [(data, ended) for data, ended in SMALL if not ended])
+async def test_a_slow_client_leaves_no_worker_connection_paused(data: bytes, ended: bool) -> None:
+    """An answer may end in the very moment in which its client falls behind: the next request finds a connection that
+    is read from."""
+    world = World()
+    for client in (world.client(SlowPipe), world.client(), world.client(SlowPipe)):
+        await feed(client, ASK, [])
+        (worker,) = world.workers
+        await feed(worker, data, [len(data) - 1])
+        judge(data, bytes(client.written), client.over, ended=ended, exact=True)
+        assert worker.reading
+        client.close()
+    await world.reset()
 
 
 def with_body(data: bytes, body: bytes) -> bytes:

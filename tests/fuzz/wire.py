@@ -133,6 +133,24 @@ class Pipe(asyncio.Transport):
         return self.closed or self.sending_over
 
 
+class SlowPipe(Pipe):
+    """The other side takes nothing before the loop turns: each write is more than may wait."""
+
+    slow = False
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        if not self.slow:
+            self.slow = True
+            self.protocol.pause_writing()
+            asyncio.get_running_loop().call_soon(self._drained)
+
+    def _drained(self) -> None:
+        self.slow = False
+        if not self.closed:
+            self.protocol.resume_writing()
+
+
 class MemoryDialer:
     """Connects to nothing; `made` are the transports of the connections it gave out."""
 
@@ -169,10 +187,10 @@ class World:
             nothing_else, http=self._class, ws="none", lifespan="off", log_config=None, access_log=False)
         self._config.load()
 
-    def client(self) -> Pipe:
+    def client(self, kind: type[Pipe] = Pipe) -> Pipe:
         """A client that has just connected."""
         protocol = self._class(self._config, ServerState(), {})
-        pipe = Pipe(protocol)
+        pipe = kind(protocol)
         protocol.connection_made(pipe)
         return pipe
 

@@ -163,8 +163,9 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def pause_reading(self) -> None:
-        """The client is slow: stop taking from the engine."""
-        if not self._closed:
+        """The client is slow: stop taking from the engine. With the end of an answer the connection is the next
+        request's already, whose client that is not."""
+        if self._receiver is not None and not self._closed:
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
