@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from infera_cli.tokens.load import load
-from infera_cli.tokens.prompts import Chat, Told
+from xxhash import xxh3_64_hexdigest
 
+from infera_cli.blocks import chain
+from infera_cli.tokens.prompts import Chat, Prompts, Told
+
+BLOCK = 16
+"""Tokens."""
 STEPS_SEEN = 299
 """Messages of the agent's first request."""
 
@@ -23,11 +27,37 @@ def write_model(folder: Path) -> Path:
     return models.write(folder, templates.THINKING)
 
 
-def tokens_of(model: Path, body: dict[str, Any]) -> list[int]:
+def tokens_of(prompts: Prompts, body: dict[str, Any]) -> list[int]:
     """The tokens that an engine makes of a chat."""
     told = [Told(message["role"], json.dumps(message).encode()) for message in body["messages"]]
-    packed = b"".join(piece for _, piece in load(str(model)).chat("vllm", Chat(told)).run())
+    tools = json.dumps(body["tools"]).encode() if "tools" in body else b""
+    packed = b"".join(piece for _, piece in prompts.chat("vllm", Chat(told, tools)).run())
     return list(struct.unpack(f"<{len(packed) // 4}I", packed))
+
+
+class Announced(NamedTuple):
+    """The blocks that an engine announces when it has served a request, known by the digest of its body: those after
+    `parent`, with their tokens."""
+
+    digest: str
+    parent: int | None
+    hashes: list[int]
+    tokens: list[int]
+
+
+def announced(prompts: Prompts, bodies: Iterable[bytes]) -> list[Announced]:
+    """What becomes of requests in a row: each announces what it has more than the one before."""
+    found: list[Announced] = []
+    before: list[int] = []
+    for body in bodies:
+        tokens = tokens_of(prompts, json.loads(body))
+        hashes = chain(tokens, BLOCK)
+        start = next((at for at, pair in enumerate(zip(hashes, before, strict=False)) if pair[0] != pair[1]),
+                     min(len(hashes), len(before)))  # fmt: skip
+        found.append(Announced(xxh3_64_hexdigest(body), hashes[start - 1] if start else None, hashes[start:],
+                               tokens[start * BLOCK : len(hashes) * BLOCK]))  # fmt: skip
+        before = hashes
+    return found
 
 
 def conversation(messages: int = 20, words: int = 33) -> dict[str, Any]:

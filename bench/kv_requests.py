@@ -2,9 +2,9 @@
 
 Two routers, `session` and `kv-aware`, before stand-in engines that publish their caches. First the CPU of each per
 streamed request on a conversation seen before; then how long others wait while a coding agent's turns, and prompts
-never seen, come in beside them. Load and engines share a core, so the same is measured with the heavy ones sent past
-the router: what they cost the load itself is no fault of the router. Writes bench/results/kv-requests.md, with --quick
-only where --out says.
+never seen, come in beside them; the engines announce what they have computed. Load and engines share a core, so the
+same is measured with the heavy ones sent past the router: what they cost the load itself is no fault of the router.
+Writes bench/results/kv-requests.md, with --quick only where --out says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -21,9 +22,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
-from statistics import median, quantiles
 from typing import NamedTuple
 
 import uvloop
@@ -33,6 +33,9 @@ from bench.contenders import Contender, infera
 from bench.load import Client, Tally, Traffic, closed_loop, connect
 from bench.record import RESULTS, Bar, compared, grid, publish
 from bench.scenarios import EVENTS, SESSIONS, run
+from infera_cli.tokens.load import load
+from infera_cli.tokens.prompts import Prompts
+from infera_cli.workload.distribution import between
 
 RATIO, WAIT = 1.5, 5.0
 OTHERS_RATE, HEAVY_EVERY = 200.0, 0.1
@@ -62,17 +65,17 @@ def command(flags: Sequence[str], folder: Path, port: int, upstreams: Sequence[i
     return [*infera(folder, port, upstreams), *flags]
 
 
-Started = tuple[dict[str, tuple[machine.Process, int]], int]
+Started = tuple[dict[str, tuple[machine.Process, int]], Sequence[int]]
 
 
 @contextlib.contextmanager
-def routers(folder: Path, model: Path, held: dict[str, object]) -> Iterator[Started]:
-    """Both routers, by policy, on one core; engines on the other, which hold the conversation `held`. Yields the
-    routers and the port of an engine."""
+def routers(folder: Path, model: Path, tokens: Sequence[int]) -> Iterator[Started]:
+    """Both routers, by policy, on one core; engines on the other, which hold the prompt `tokens`. Yields the routers
+    and the ports of the engines."""
     router_core, load_core = machine.two_cores()
     machine.raise_file_limit()
     prompts = folder / "prompts.json"
-    prompts.write_text(json.dumps([kv_bodies.tokens_of(model, held)]))
+    prompts.write_text(json.dumps([tokens]))
     upstream = machine.Process([sys.executable, "-m", "bench.kv_upstream", "2", str(prompts)], core=load_core,
                                log=folder / "upstream.log", stdout=subprocess.PIPE)  # fmt: skip
     assert upstream.popen.stdout is not None
@@ -83,7 +86,7 @@ def routers(folder: Path, model: Path, held: dict[str, object]) -> Iterator[Star
             flags = ["--router-policy", policy, "--router-tokenizer-path", str(model)]
             ours = Contender(policy, partial(command, flags), lambda: "")
             started[policy] = ours.start(folder, ports, router_core)
-        yield started, ports[0]
+        yield started, ports
     finally:
         for process, _ in started.values():
             process.stop()
@@ -180,35 +183,50 @@ class Beside:
 
 
 class Waits(NamedTuple):
-    """Latencies of those beside a heavy request that went past the router, or through it, ms. `more` is what the 99th
-    percentile was more by."""
+    """Latencies in ms of those beside a heavy request that went past the router, or through it."""
 
-    past: float
-    past_worst: float
-    through: float
-    through_worst: float
-    more: float
+    past: list[float]
+    through: list[float]
+
+    def percentile(self, share: float) -> tuple[float, float]:
+        """Of both."""
+        return between(sorted(self.past), share), between(sorted(self.through), share)
 
 
-def waits(port: int, engine: int, rounds: int, count: int) -> dict[str, Waits]:
+def announce(engines: Sequence[int], coming: Sequence[kv_bodies.Announced]) -> None:
+    """Tell the engines what they will have computed when they have served what comes."""
+    for port in engines:
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("POST", "/will_hold", json.dumps(coming))
+        if connection.getresponse().status != http.HTTPStatus.OK:
+            raise SystemExit("the engine's stand-in takes no announcements")
+        connection.close()
+
+
+def waits(port: int, engines: Sequence[int], prompts: Prompts, rounds: int, count: int) -> dict[str, Waits]:
     """What others wait beside `count` heavy requests of each kind a round."""
     kinds: dict[str, Callable[[int], Iterator[bytes]]] = {
         "a coding agent's turns of 100,000 tokens": lambda seed: kv_bodies.Agent(seed).requests(),
         "32 KB of text never seen": lambda seed: kv_bodies.strangers(seed=seed),
     }
-    found: dict[str, list[Waits]] = {name: [] for name in kinds}
+    found = {name: Waits([], []) for name in kinds}
     for seed in range(rounds):
         for name, kind in kinds.items():
-            bodies = kind(seed)
-            uvloop.run(Beside(port, [next(bodies)], port).measure(HEAVY_EVERY))  # what is seen for the first time
-            heavy = [next(bodies) for _ in range(count)]
-            row: list[float] = []
-            for heavy_port in (engine, port):
-                latencies = uvloop.run(Beside(port, heavy, heavy_port).measure(count * HEAVY_EVERY))
-                row += [median(latencies), quantiles(latencies, n=100)[98]]
-            past, past_worst, through, through_worst = row
-            found[name].append(Waits(past, past_worst, through, through_worst, through_worst - past_worst))
-    return {name: Waits(*map(median, zip(*rows, strict=True))) for name, rows in found.items()}
+            first, *heavy = islice(kind(seed), count + 1)
+            coming = kv_bodies.announced(prompts, [first, *heavy])
+            announce(engines, coming[:1])
+            uvloop.run(Beside(port, [first], port).measure(1.0))  # what is seen for the first time
+            found[name].past.extend(uvloop.run(Beside(port, heavy, engines[0]).measure(count * HEAVY_EVERY)))
+            announce(engines, coming[1:])
+            found[name].through.extend(uvloop.run(Beside(port, heavy, port).measure(count * HEAVY_EVERY)))
+    return found
+
+
+def latencies(what: str, wait: Waits) -> tuple[str, ...]:
+    """A row of the table."""
+    (past, through), (past_worst, through_worst) = wait.percentile(0.5), wait.percentile(0.99)
+    figures = (f"{figure:.2f}" for figure in (past, past_worst, through, through_worst))
+    return what, *figures, f"{len(wait.past):,} / {len(wait.through):,}"
 
 
 def main() -> int:
@@ -222,26 +240,29 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = kv_bodies.write_model(folder / "model")
-        length = len(kv_bodies.tokens_of(model, held))
-        with routers(folder, model, held) as (up, engine):
+        prompts = load(str(model))
+        tokens = kv_bodies.tokens_of(prompts, held)
+        with routers(folder, model, tokens) as (up, engines):
             streams = costs(up, held, rounds, seconds)
-            waited = waits(up["kv-aware"][1], engine, rounds, count)
+            waited = waits(up["kv-aware"][1], engines, prompts, rounds, count)
     seen = "CPU of a stream on a conversation seen before"
     rows, bars = compared(streams, seen, against="session", limit=RATIO, places=0)
-    bars += [Bar(f"p99 of what others wait because of {what}", f"≤ {WAIT:g} ms", f"{wait.more:.1f} ms",
-                 wait.more <= WAIT) for what, wait in waited.items()]  # fmt: skip
+    for what, wait in waited.items():
+        past, through = wait.percentile(0.99)
+        named = f"p99 of what others wait because of {what}"
+        bars.append(Bar(named, f"≤ {WAIT:g} ms", f"{through - past:.1f} ms", through - past <= WAIT))
     met = publish(
         asked.out or (Path(os.devnull) if asked.quick else RESULTS / "kv-requests.md"), "Whole requests by cache",
         how=f"Written by `python -m bench.kv_requests`. CPU µs of the router a stream of {EVENTS} events on a "
-            f"conversation of {length:,} tokens that both engines hold, in {SESSIONS} sessions: medians of {rounds} "
-            f"interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second through the router "
+            f"conversation of {len(tokens):,} tokens that both engines hold, in {SESSIONS} sessions: medians of "
+            f"{rounds} interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second through the router "
             f"beside a heavy one every {HEAVY_EVERY:g} s: latency, in ms, of those open together with a heavy one, "
-            f"which went past the router straight to the engine, or through it: medians of {rounds} rounds of {count} "
-            "heavy ones each way, the same ones. The difference is what others wait because of them in the router.",
+            f"which went past the router straight to the engine, or through it: {rounds} rounds of {count} heavy ones "
+            "each way, the same ones. The difference is what others wait because of them in the router.",
         tables=[
             grid(("stream", "session", "kv-aware", "ratio"), rows),
-            grid(("beside", "past it: p50", "p99", "through it: p50", "p99"),
-                 [(what, *(f"{figure:.2f}" for figure in wait[:4])) for what, wait in waited.items()]),
+            grid(("beside", "past it: p50", "p99", "through it: p50", "p99", "requests"),
+                 [latencies(what, wait) for what, wait in waited.items()]),
         ],
         bars=bars,
     )  # fmt: skip

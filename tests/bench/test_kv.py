@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 from bench import kv_bodies, kv_prefix, kv_speed
+from infera_cli.tokens.load import load
 
 
 def test_the_conversation_has_some_four_thousand_tokens(tmp_path: Path) -> None:
     """By the tokenizer that is made on the spot."""
     model = kv_bodies.write_model(tmp_path / "model")
-    assert 3800 < len(kv_bodies.tokens_of(model, kv_bodies.conversation())) < 4200
+    assert 3800 < len(kv_bodies.tokens_of(load(str(model)), kv_bodies.conversation())) < 4200
 
 
 def test_an_agent_goes_on_where_it_was() -> None:

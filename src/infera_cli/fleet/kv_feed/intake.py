@@ -1,6 +1,6 @@
 """From payloads to the index, a little at a time, so that nobody else waits for a flood of events.
 
-Batches of all ranks queue up; each turn of the loop applies blocks for about a millisecond, one rank after the
+Batches of all ranks queue up; each turn of the loop applies blocks for a third of a millisecond, one rank after the
 other, so that a talkative one delays nobody.
 """
 
@@ -16,8 +16,8 @@ from infera_cli.fleet.kv_feed.counters import FeedCounters
 from infera_cli.protocol.kv_events import Batch, KvEvent, Removed, Stored, decode
 from infera_cli.routing.prefix import PrefixIndex, Slot
 
-TURN_SECONDS = 0.001
-PIECE = 128
+TURN_SECONDS = 0.0003
+PIECE = 64
 """Blocks that are applied in one go, about."""
 
 log = logging.getLogger("infera.kv")

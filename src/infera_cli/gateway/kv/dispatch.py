@@ -104,9 +104,8 @@ def expected_tokens(choice: Choice) -> int:
     length = choice.length
     if not unit or not length:
         return -1
-    pending = choice.target.slot.pending
-    sure = choice.hits
-    if pending:
-        sure = next((at for at, hash_ in enumerate(choice.chain[: choice.hits]) if hash_ in pending), choice.hits)
+    pending, sure = choice.target.slot.pending, choice.hits
+    while sure and choice.chain[sure - 1] in pending:  # what is promised comes after what is there
+        sure -= 1
     page = choice.target.slot.block_size or unit
     return min(sure * unit, (length - 1) // page * page)
