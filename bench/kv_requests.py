@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -210,6 +211,7 @@ def waits(port: int, engines: Sequence[int], prompts: Prompts, rounds: int, coun
         "32 KB of text never seen": lambda seed: kv_bodies.strangers(seed=seed),
     }
     found = {name: Waits([], []) for name in kinds}
+    gc.disable()  # its pauses would be taken for the router's
     for seed in range(rounds):
         for name, kind in kinds.items():
             first, *heavy = islice(kind(seed), count + 1)
@@ -255,10 +257,10 @@ def main() -> int:
         asked.out or (Path(os.devnull) if asked.quick else RESULTS / "kv-requests.md"), "Whole requests by cache",
         how=f"Written by `python -m bench.kv_requests`. CPU µs of the router a stream of {EVENTS} events on a "
             f"conversation of {len(tokens):,} tokens that both engines hold, in {SESSIONS} sessions: medians of "
-            f"{rounds} interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second through the router "
-            f"beside a heavy one every {HEAVY_EVERY:g} s: latency, in ms, of those open together with a heavy one, "
-            f"which went past the router straight to the engine, or through it: {rounds} rounds of {count} heavy ones "
-            "each way, the same ones. The difference is what others wait because of them in the router.",
+            f"{rounds} interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second through the "
+            f"router beside a heavy one every {HEAVY_EVERY:g} s: latency, in ms, of those open together with a heavy "
+            f"one, which went past the router straight to the engine, or through it: {rounds} rounds of {count} heavy "
+            "ones each way, the same ones. The difference is what others wait because of them in the router.",
         tables=[
             grid(("stream", "session", "kv-aware", "ratio"), rows),
             grid(("beside", "past it: p50", "p99", "through it: p50", "p99", "requests"),

@@ -2,14 +2,17 @@
 
 As bench.upstream; besides, each port says like vLLM where it publishes KV events, and has announced the blocks of every
 prompt in FILE, a JSON list of lists of token ids. What is sent to `POST /will_hold`, a JSON list of
-kv_bodies.Announced, it announces when it has served those requests.
+kv_bodies.Announced, it announces when it has served those requests. Its cache is of the size of a real one: what came
+first goes first, its end before its beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
+from collections import deque
 from functools import partial
 from pathlib import Path
 
@@ -20,63 +23,98 @@ from bench import upstream
 from bench.kv_bodies import BLOCK, Announced
 from infera_cli.blocks import chain
 from infera_cli.simengine.kv_events import KvEvents, KvEventsConfig
-from infera_cli.simulator.cache import Stored
+from infera_cli.simulator.cache import Removed, Stored
 
 METRICS = f'vllm:cache_config_info{{block_size="{BLOCK}"}} 1.0\n'.encode()
+
+
+CAPACITY = 32_768
+"""Blocks that an engine holds: half a million tokens."""
+
+
+class Held:
+    """An engine's cache, and its publisher. Batches are made when they are asked for, so that to serve costs the engine
+    next to nothing: it shares a core with the load."""
+
+    def __init__(self, events: KvEvents) -> None:
+        self.events = events
+        self._later: dict[str, bytes] = {}
+        self._held: deque[list[int]] = deque()
+        self._count = 0
+
+    def store(self, name: str, parent: int | None, hashes: list[int], tokens: list[int]) -> bytes:
+        """A sequence is computed: the batch that says so, and what has to go for it."""
+        gone: list[Removed] = []
+        self._held.append(list(hashes))
+        self._count += len(hashes)
+        while self._count > CAPACITY:
+            if self._held[0]:
+                gone.append(Removed(self._held[0].pop()))
+                self._count -= 1
+            else:
+                self._held.popleft()
+        self.events.submitted(name, tokens, "")
+        return self.events.batch([*gone, Stored(tuple(hashes), parent, name, 0)])
+
+    def will_hold(self, coming: list[Announced]) -> None:
+        """These requests come, in this order."""
+        self._later.update((each.digest, self.store(*each)) for each in coming)
+
+    def served(self, body: bytes) -> None:
+        """A request is over."""
+        if self._later and (batch := self._later.pop(xxh3_64_hexdigest(body), None)) is not None:
+            self.events.send(batch)
 
 
 class Engine(upstream.Engine):
     """One connection of a router to the engine that publishes `events`."""
 
-    def __init__(self, events: KvEvents, later: dict[str, Announced]) -> None:
+    def __init__(self, held: Held) -> None:
         super().__init__()
-        self.events = events
-        self.later = later
+        self.held = held
 
     def _answer(self, request: bytes) -> None:
         body = request[request.find(b"\r\n\r\n") + 4 :]
         if request.startswith(b"POST /will_hold"):
-            self.later.update((each[0], Announced(*each)) for each in json.loads(body))
+            self.held.will_hold([Announced(*each) for each in json.loads(body)])
             self._say(b"{}")
         elif request.startswith(b"GET /kv_event_sources"):
-            self._say(json.dumps(self.events.sources()).encode())
+            self._say(json.dumps(self.held.events.sources()).encode())
         elif request.startswith(b"GET /metrics"):
             self._say(METRICS)
         else:
             super()._answer(request)
-            if self.later and (now := self.later.pop(xxh3_64_hexdigest(body), None)) is not None:
-                self.events.submitted(now.digest, now.tokens, "")
-                self.events.ended(now.digest)
-                self.events.publish([Stored(tuple(now.hashes), now.parent, now.digest, 0)])
+            self.held.served(body)
 
     def _say(self, body: bytes) -> None:
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
 
-def announced(prompts: list[list[int]]) -> KvEvents:
-    """A publisher that has said what is cached; who comes later asks for it again."""
+def announced(prompts: list[list[int]]) -> Held:
+    """An engine that has said what is cached; who comes later asks for it again."""
     config = KvEventsConfig(endpoint="tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0")
-    events = KvEvents(config, BLOCK)
+    held = Held(KvEvents(config, BLOCK))
     for number, ids in enumerate(prompts):
-        events.submitted(str(number), ids, "")
-        events.publish([Stored(tuple(chain(ids, BLOCK)), None, str(number), 0)])
-    return events
+        held.events.send(held.store(str(number), None, chain(ids, BLOCK), ids))
+    return held
 
 
 async def serve(count: int, prompts: list[list[int]]) -> None:
     """Listen on `count` ports, say which, and go on until standard input ends."""
     loop = asyncio.get_running_loop()
-    publishers = [announced(prompts) for _ in range(count)]
-    engines = [partial(Engine, publisher, {}) for publisher in publishers]
-    servers = [await loop.create_server(engine, "127.0.0.1", 0, backlog=4096) for engine in engines]
+    gc.disable()  # its pauses would be taken for the router's
+    caches = [announced(prompts) for _ in range(count)]
+    servers = [
+        await loop.create_server(partial(Engine, held), "127.0.0.1", 0, backlog=4096) for held in caches
+    ]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     stepper = asyncio.create_task(upstream._step_all())  # noqa: SLF001 - its own kin
     await loop.run_in_executor(None, sys.stdin.read)
     stepper.cancel()
     for server in servers:
         server.close()
-    for publisher in publishers:
-        publisher.close()
+    for held in caches:
+        held.events.close()
 
 
 if __name__ == "__main__":

@@ -95,21 +95,28 @@ class KvEvents:
     def publish(self, events: Sequence[CacheEvent]) -> None:
         """One batch of what happened; nothing happened, nothing is sent."""
         if events:
-            self._send([self._told(event) for event in events])
+            self.send(self.batch(events))
         for sequence in self._gone:
             self._prompts.pop(sequence, None)
         self._gone.clear()
 
     def cleared(self) -> None:
         """The cache was emptied on demand."""
-        self._send([self._shaped("AllBlocksCleared", {})])
+        self.send(self._packed([self._shaped("AllBlocksCleared", {})]))
 
-    def _send(self, events: list[Any]) -> None:
+    def batch(self, events: Sequence[CacheEvent]) -> bytes:
+        """What `publish` would send."""
+        return self._packed([self._told(event) for event in events])
+
+    def _packed(self, events: list[Any]) -> bytes:
         now, rank = time.time(), 0
         batch: Any = [now, events, rank]
         if self._config.form == "batch-map":
             batch = {"ts": now, "events": events, "data_parallel_rank": rank}
-        payload = msgspec.msgpack.encode(batch)
+        return msgspec.msgpack.encode(batch)
+
+    def send(self, payload: bytes) -> None:
+        """Send a batch, and keep it for replay."""
         self._kept.append((self._next, payload))
         self._out.send_multipart([self._config.topic.encode(), self._next.to_bytes(8, "big"), payload])
         self._next += 1

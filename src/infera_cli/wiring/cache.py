@@ -200,7 +200,7 @@ def install(
             gate.plan = KvPlan(None, direct=False, random_bytes=gate.random_bytes, hint=hint)
         return None
     if aware is not None:
-        import os; sys.setswitchinterval(float(os.environ.get('GILS', GIL_SECONDS)))
+        sys.setswitchinterval(GIL_SECONDS)
         policy = policy._replace(pins=settings.session_affinity)
         bus.subscribe(aware.on_event, WorkerChanged)
     before = gate.dispatcher

@@ -88,6 +88,9 @@ class Inlet:
             elif isinstance(event, Removed):
                 counters.unknown += self._intake.index.remove(self.slot, event.hashes, event.group)
                 done += len(event.hashes)
+                if done >= PIECE:
+                    done = 0
+                    yield
             else:
                 self._intake.index.clear(self.slot)
 
