@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 from xxhash import xxh3_64_hexdigest
@@ -32,38 +33,49 @@ CAPACITY = 32_768
 """Blocks that an engine holds: half a million tokens."""
 
 
+class Batches(NamedTuple):
+    """What is published when a sequence of `length` blocks is computed, and when it is dropped again."""
+
+    length: int
+    stored: bytes
+    removed: bytes
+
+
 class Held:
-    """An engine's cache, and its publisher. Batches are made when they are asked for, so that to serve costs the engine
+    """An engine's cache, and its publisher. Batches are made when they are announced, so that to serve costs the engine
     next to nothing: it shares a core with the load."""
 
     def __init__(self, events: KvEvents) -> None:
         self.events = events
-        self._later: dict[str, bytes] = {}
-        self._held: deque[list[int]] = deque()
+        self._later: dict[str, Batches] = {}
+        self._held: deque[Batches] = deque()
         self._count = 0
 
-    def store(self, name: str, parent: int | None, hashes: list[int], tokens: list[int]) -> bytes:
-        """A sequence is computed: the batch that says so, and what has to go for it."""
-        gone: list[Removed] = []
-        self._held.append(list(hashes))
-        self._count += len(hashes)
-        while self._count > CAPACITY:
-            if self._held[0]:
-                gone.append(Removed(self._held[0].pop()))
-                self._count -= 1
-            else:
-                self._held.popleft()
-        self.events.submitted(name, tokens, "")
-        return self.events.batch([*gone, Stored(tuple(hashes), parent, name, 0)])
+    def batches(self, coming: Announced) -> Batches:
+        """Of a sequence; its end is dropped before its beginning."""
+        self.events.submitted(coming.digest, coming.tokens, "")
+        stored = Stored(tuple(coming.hashes), coming.parent, coming.digest, 0)
+        removed = [Removed(hash_) for hash_ in reversed(coming.hashes)]
+        return Batches(len(coming.hashes), self.events.batch([stored]), self.events.batch(removed))
 
     def will_hold(self, coming: list[Announced]) -> None:
-        """These requests come, in this order."""
-        self._later.update((each.digest, self.store(*each)) for each in coming)
+        """These requests come."""
+        self._later.update((each.digest, self.batches(each)) for each in coming)
+
+    def store(self, batches: Batches) -> None:
+        """Say what is computed, and what has to go for it."""
+        self._held.append(batches)
+        self._count += batches.length
+        self.events.send(batches.stored)
+        while self._count > CAPACITY:
+            oldest = self._held.popleft()
+            self._count -= oldest.length
+            self.events.send(oldest.removed)
 
     def served(self, body: bytes) -> None:
         """A request is over."""
-        if self._later and (batch := self._later.pop(xxh3_64_hexdigest(body), None)) is not None:
-            self.events.send(batch)
+        if self._later and (batches := self._later.pop(xxh3_64_hexdigest(body), None)) is not None:
+            self.store(batches)
 
 
 class Engine(upstream.Engine):
@@ -95,7 +107,7 @@ def announced(prompts: list[list[int]]) -> Held:
     config = KvEventsConfig(endpoint="tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0")
     held = Held(KvEvents(config, BLOCK))
     for number, ids in enumerate(prompts):
-        held.events.send(held.store(str(number), None, chain(ids, BLOCK), ids))
+        held.store(held.batches(Announced(str(number), None, chain(ids, BLOCK), ids)))
     return held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import struct
@@ -249,6 +250,15 @@ def test_c31_each_model_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     assert only.of("a") is None
     with pytest.raises(ConfigError):
         load_all([str(one), str(two)])
+
+
+def test_r098_the_garbage_collector_does_not_look_at_chains() -> None:
+    """A look at each number of many long prompts would hold up everybody."""
+    chains = Chains()
+    made = chains.of([(1, bytes(64)), (2, bytes(64)), (0, bytes(64))], 16)
+    assert len(made) == 3
+    assert not gc.is_tracked(made)
+    assert not gc.is_tracked(chains.of([(1, bytes(64)), (2, bytes(64)), (3, bytes(64))], 16))
 
 
 def test_chains_of_pieces_are_chains_of_all_tokens() -> None:

@@ -32,6 +32,7 @@ from infera_cli.telemetry.cache import CacheNumbers
 from infera_cli.telemetry.drift import Drift
 from infera_cli.tokens.load import Tokenizers, load_all
 from infera_cli.tokens.normal import STYLES
+from infera_cli.wiring.allocator import INDEX_KEPT_BYTES, INDEX_MAPPED_BYTES, keep_freed_memory
 from infera_cli.wiring.cache_numbers import cache_numbers
 from infera_cli.wiring.sim_tokens import sim_prompts
 from infera_cli.wiring.tokens_check import TokensCheck
@@ -201,6 +202,7 @@ def install(
         return None
     if aware is not None:
         sys.setswitchinterval(GIL_SECONDS)
+        keep_freed_memory(INDEX_KEPT_BYTES, INDEX_MAPPED_BYTES)
         policy = policy._replace(pins=settings.session_affinity)
         bus.subscribe(aware.on_event, WorkerChanged)
     before = gate.dispatcher

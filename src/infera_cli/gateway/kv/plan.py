@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 AT_ONCE = 2048
 """Characters that are tokenized on the spot."""
 THREADS = 2
-NICENESS = 10
-"""Of the threads: a tenth of the processor's time where others want it too, so that what they lock is let go soon."""
+NICENESS = 15
+"""Of the threads. Not more: what they lock must be let go though others want the processor."""
 WAITING_MOST = 256
 PATIENCE_SECONDS = 5.0
 """After so long a request goes on without its tokens."""
