@@ -16,6 +16,7 @@ import gc
 import http.client
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -125,10 +126,11 @@ def costs(up: dict[str, tuple[machine.Process, int]], held: dict[str, object], r
 class Beside:
     """A steady flow of short requests, and heavy ones at times; whose answers overlap with a heavy one counts."""
 
-    def __init__(self, port: int, heavy: Sequence[bytes], heavy_port: int) -> None:
+    def __init__(self, port: int, heavy: Sequence[bytes], heavy_port: int, seed: int = 0) -> None:
         self._port = port
         self._heavy = heavy
         self._heavy_port = heavy_port
+        self._dice = random.Random(seed)
         self._windows: list[tuple[float, float]] = []
         self._spans: list[tuple[float, float]] = []
         self._failed = 0
@@ -157,9 +159,9 @@ class Beside:
             answered[client].set_result(None)
 
         answered: dict[Client, asyncio.Future[None]] = {}
-        begin = loop.time()
-        for number in range(int(seconds * OTHERS_RATE)):
-            await asyncio.sleep(max(begin + number / OTHERS_RATE - loop.time(), 0))
+        due, end = loop.time(), loop.time() + seconds
+        while (due := due + self._dice.expovariate(OTHERS_RATE)) < end:  # else they met the heavy ones at one phase
+            await asyncio.sleep(max(due - loop.time(), 0))
             client = idle.pop() if idle else await connect(self._port, finished, Tally())
             answered[client] = loop.create_future()
             pending.add(answered[client])
@@ -211,6 +213,7 @@ def waits(port: int, engines: Sequence[int], prompts: Prompts, rounds: int, coun
         "32 KB of text never seen": lambda seed: kv_bodies.strangers(seed=seed),
     }
     found = {name: Waits([], []) for name in kinds}
+    seconds = count * HEAVY_EVERY
     gc.disable()  # its pauses would be taken for the router's
     for seed in range(rounds):
         for name, kind in kinds.items():
@@ -218,9 +221,9 @@ def waits(port: int, engines: Sequence[int], prompts: Prompts, rounds: int, coun
             coming = kv_bodies.announced(prompts, [first, *heavy])
             announce(engines, coming[:1])
             uvloop.run(Beside(port, [first], port).measure(1.0))  # what is seen for the first time
-            found[name].past.extend(uvloop.run(Beside(port, heavy, engines[0]).measure(count * HEAVY_EVERY)))
+            found[name].past.extend(uvloop.run(Beside(port, heavy, engines[0], seed).measure(seconds)))
             announce(engines, coming[1:])
-            found[name].through.extend(uvloop.run(Beside(port, heavy, port).measure(count * HEAVY_EVERY)))
+            found[name].through.extend(uvloop.run(Beside(port, heavy, port, seed).measure(seconds)))
     return found
 
 
@@ -257,10 +260,11 @@ def main() -> int:
         asked.out or (Path(os.devnull) if asked.quick else RESULTS / "kv-requests.md"), "Whole requests by cache",
         how=f"Written by `python -m bench.kv_requests`. CPU µs of the router a stream of {EVENTS} events on a "
             f"conversation of {len(tokens):,} tokens that both engines hold, in {SESSIONS} sessions: medians of "
-            f"{rounds} interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second through the "
-            f"router beside a heavy one every {HEAVY_EVERY:g} s: latency, in ms, of those open together with a heavy "
-            f"one, which went past the router straight to the engine, or through it: {rounds} rounds of {count} heavy "
-            "ones each way, the same ones. The difference is what others wait because of them in the router.",
+            f"{rounds} interleaved rounds of {seconds:g} s. Then {OTHERS_RATE:g} short requests a second, at random, "
+            f"through the router beside a heavy one every {HEAVY_EVERY:g} s: latency, in ms, of those open together "
+            f"with a heavy one, which went past the router straight to the engine, or through it: {rounds} rounds of "
+            f"{count} heavy ones each way, the same ones. The difference is what others wait because of them in the "
+            "router.",
         tables=[
             grid(("stream", "session", "kv-aware", "ratio"), rows),
             grid(("beside", "past it: p50", "p99", "through it: p50", "p99", "requests"),

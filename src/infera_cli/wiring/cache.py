@@ -38,7 +38,7 @@ from infera_cli.wiring.sim_tokens import sim_prompts
 from infera_cli.wiring.tokens_check import TokensCheck
 
 KINDS_SECONDS = 0.25
-GIL_SECONDS = 0.0001
+GIL_SECONDS = 0.00002
 """How long a thread that works out tokens may hold up the loop at a time."""
 
 log = logging.getLogger("infera.kv")

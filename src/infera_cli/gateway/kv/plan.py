@@ -56,8 +56,12 @@ class KvPlan:
         self._reader = reader
         self._direct = direct
         self._random_bytes = random_bytes
-        self._threads: ThreadPoolExecutor | None = None
-        self._waiting = 0
+        # One thread each, and the first of them for whatever it has time for: the system lets a thread that rested for
+        # long go ahead of the event loop for a while.
+        self._threads = [
+            ThreadPoolExecutor(1, thread_name_prefix="infera-tokens", initializer=stand_back) for _ in range(THREADS)
+        ]
+        self._waiting = [0] * THREADS
 
     def begin(self, relay: Relay) -> None:
         """See Plan. Raises NoRoutableWorker where the caller names nobody clearly."""
@@ -74,7 +78,7 @@ class KvPlan:
         reading = self._reader.look(relay.target, body)
         if reading.cost <= AT_ONCE:
             self._go_on(relay, reading.finish())
-        elif self._waiting >= WAITING_MOST:
+        elif sum(self._waiting) >= WAITING_MOST:
             self._reader.counters.fallback("busy")
             self._go_on(relay, reading.bare())
         else:
@@ -82,8 +86,8 @@ class KvPlan:
 
     def close(self) -> None:
         """No more; what is being worked out is not waited for."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
 
     def _go_on(self, relay: Relay, prompt: Prompt) -> None:
         ask = relay.ask
@@ -103,16 +107,15 @@ class KvPlan:
             relay.refuse(error)
 
     def _in_thread(self, relay: Relay, reading: Reading, reader: PromptReader) -> None:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="infera-tokens", initializer=stand_back)
         reader.counters.threaded += 1
-        self._waiting += 1
+        least = min(range(THREADS), key=self._waiting.__getitem__)
+        self._waiting[least] += 1
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, reading.finish)
+        work = loop.run_in_executor(self._threads[least], reading.finish)
         patience = loop.call_later(PATIENCE_SECONDS, self._too_late, relay, reading, work, reader)
 
         def done(work: asyncio.Future[Prompt]) -> None:
-            self._waiting -= 1
+            self._waiting[least] -= 1
             patience.cancel()
             if not work.cancelled():
                 self._go_on_later(relay, work.result())
