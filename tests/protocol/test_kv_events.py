@@ -199,3 +199,16 @@ def test_replay_frames_of_both_ages_are_read() -> None:
     assert old.seq == END
     assert read_replayed([b"", b"x"]) is None
     assert replay_request(5) == [b"", b"\0\0\0\0\0\0\0\x05"]
+
+
+@pytest.mark.parametrize("item", [
+    ["BlockStored", [1]], {"type": "BlockStored"}, {"type": "BlockRemoved"}, ["BlockRemoved"], [],
+    {"type": "BlockStored", "block_hashes": [1], "token_ids": [[1], {}], "block_size": 16},
+])  # fmt: skip
+def test_r085_an_event_that_lacks_members_is_counted(item: Any) -> None:
+    """It is never raised, in a list or in a map, and the event after it is good."""
+    good = {"type": "BlockRemoved", "block_hashes": [7], "medium": "GPU"}
+    for payload in ([0.0, [item, good]], {"ts": 0.0, "events": [item, good]}):
+        batch = decode(msgspec.msgpack.encode(payload))
+        assert batch.malformed + batch.skipped == 1
+        assert len(batch.events) == 1

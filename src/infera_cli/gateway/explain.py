@@ -17,27 +17,32 @@ from infera_cli.routing.types import Ask, Candidate, Decision
 
 class Explainer:
     """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know of a body that is
-    sent to a route, `aliases` are other names of models."""
+    sent to a route, `aliases` are other names of models, `insisted_on` finds the worker that a caller may name."""
 
     def __init__(
         self, dispatcher: Dispatcher, policy: str, work: Callable[[str, bytes], object] = lambda _path, _body: None,
-        *, aliases: Aliases | None = None,
+        *, aliases: Aliases | None = None, insisted_on: Callable[[RequestHead], str | None] | None = None,
     ) -> None:  # fmt: skip
         self._dispatcher = dispatcher
+        self._insisted_on = insisted_on
         self._work = work
         self._policy = policy
         self._aliases = aliases or Aliases()
 
     def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
-        model, _session, pin = identify(RequestHead(list(headers)), body, bytes)
+        head = RequestHead(list(headers))
+        model, _session, pin = identify(head, body, bytes)
         served = self._aliases.resolve(model) if model is not None else None
         if served is not None:
             model, body = served, bytes(with_model(body, served))
-        ask = Ask(model=model, session=None if pin.startswith(MINTED) else pin, work=self._work(path, body))
+        session, work = None if pin.startswith(MINTED) else pin, self._work(path, body)
+        ask = Ask(model=model, session=session, work=work)
         decision: Decision | None = None
         error: str | None = None
         try:
+            only = self._insisted_on(head) if self._insisted_on is not None else None
+            ask = Ask(model=model, session=session, work=work, only=only)
             decision = self._dispatcher.explain(ask)
         except (FleetError, ModelNotFound) as refusal:
             error = refusal.message

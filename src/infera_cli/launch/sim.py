@@ -92,7 +92,7 @@ class SimEngines:
     async def _start(self, name: str, flags: list[str]) -> SimEngine:
         with self._log(name) as log:
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "infera_cli.simengine", "--exit-with-parent", *flags,
+                sys.executable, "-P", "-m", "infera_cli.simengine", "--exit-with-parent", *flags,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
                 start_new_session=True,
             )

@@ -53,7 +53,7 @@ def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome
     for part in range(processes):
         paper, spool = folder / f"job-{part}.bin", folder / f"spool-{part}.bin"
         write(job.for_part(part, processes), paper)
-        commands.append([sys.executable, "-m", "infera_cli.loadtest.child", str(paper), str(spool)])
+        commands.append([sys.executable, "-P", "-m", "infera_cli.loadtest.child", str(paper), str(spool)])
         spools.append(spool)
     return run(commands, spools, listener)
 
@@ -63,7 +63,7 @@ def clustered(job: Job, bind: str, workers: int, folder: Path, listener: Listene
     paper, spool = folder / "job.bin", folder / "spool.bin"
     write(job, paper)
     words = ["master", str(paper), str(spool), bind, str(workers)]
-    command = [sys.executable, "-m", "infera_cli.loadtest.cluster", *words]
+    command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", *words]
     return run([command], [spool], listener)
 
 
@@ -179,5 +179,5 @@ def join(master: str) -> int:
     host, colon, port = master.rpartition(":")
     if not colon or not host or not port.isdigit():
         raise ConfigError(f"--master must look like HOST:PORT, not {master!r}")
-    command = [sys.executable, "-m", "infera_cli.loadtest.cluster", "worker", master]
+    command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", "worker", master]
     return subprocess.run(command, check=False).returncode  # noqa: S603  # our own module

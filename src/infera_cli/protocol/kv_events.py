@@ -99,7 +99,7 @@ def _events(raw: list[Any], rank: int | None) -> Batch:
     for item in raw:
         try:
             event = _event(item)
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, LookupError, AttributeError):
             malformed += 1
             continue
         if event is None:

@@ -38,6 +38,8 @@ from infera_cli.wiring.sim_tokens import sim_prompts
 from infera_cli.wiring.tokens_check import TokensCheck
 
 KINDS_SECONDS = 0.25
+SIMULATED = "sim"
+"""In place of a path: the tokens of simulated engines."""
 GIL_SECONDS = 0.00002
 """How long a thread that works out tokens may hold up the loop at a time."""
 
@@ -183,6 +185,8 @@ class CacheAware:
 
 def tokenizers_of(settings: ServeSettings) -> Tokenizers:
     """The tokenizers that are named; simulated engines bring their own. Raises ConfigError."""
+    if settings.router_tokenizer_path == (SIMULATED,):
+        return Tokenizers({None: sim_prompts()})
     if settings.router_tokenizer_path:
         return load_all(settings.router_tokenizer_path)
     if settings.sim:

@@ -31,6 +31,7 @@ from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.endpoints.parts import Capacity, SourceState
 from infera_cli.gateway.explain import Explainer
 from infera_cli.gateway.gate import Gate
+from infera_cli.gateway.kv.plan import insisted_on
 from infera_cli.gateway.listen import Listener, bind
 from infera_cli.gateway.options import Timeouts
 from infera_cli.gateway.prewarm import CacheDaemon
@@ -74,10 +75,21 @@ def run(settings: ServeSettings, say: Say) -> int:
     keep_freed_memory()
     server = Server(settings)
     try:
-        uvloop.run(server.serve(say))
+        uvloop.run(_to_the_end(server, say))
     finally:
         server.close()
     return 0
+
+
+async def _to_the_end(server: Server, say: Say) -> None:
+    """Serve; when that is over another signal changes nothing: an orderly end stays exit code 0."""
+    try:
+        await server.serve(say)
+    finally:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 class Server:
@@ -209,7 +221,10 @@ class Server:
             access=self.access,
             metrics=self.exposition,
             journal=self.journal,
-            explain=Explainer(self.gate.dispatcher, self.policy.name, self._work_of(), aliases=self.aliases),
+            explain=Explainer(
+                self.gate.dispatcher, self.policy.name, self._work_of(), aliases=self.aliases,
+                insisted_on=insisted_on if self.settings.router_mode == "direct" else None,
+            ),
             cached_blocks=self.cache.blocks_of if self.cache else None,
             broken_sessions=self.cache.sessions.listing if self.cache else None,
             version=__version__,

@@ -65,6 +65,10 @@ class Inlet:
             next(self._work)
         except StopIteration:
             self._work = None
+        except Exception:  # whatever a publisher sends, this rank and the others go on with what comes next (R085)
+            self._work = None
+            self.counters.malformed += 1
+            log.exception("%s: a batch of events could not be applied", self.slot.name)
         return True
 
     def _batch(self, payload: bytes, now: float) -> Iterator[None]:

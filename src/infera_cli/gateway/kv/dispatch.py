@@ -11,6 +11,9 @@ from infera_cli.routing.pipeline import decide
 from infera_cli.routing.prompt import Prompt
 from infera_cli.routing.types import Ask, Decision, Pool, View
 
+_RANK_DIGITS = 6
+"""A longer number names no rank."""
+
 
 class HeldLease:
     """A lease with a rank, and with what the prompt holds on its target."""
@@ -95,7 +98,7 @@ def narrowed(view: View, ask: Ask) -> View:
 def rank_in(only: str | None) -> int | None:
     """The rank of a target key such as `w#dp1`."""
     _, marked, rank = (only or "").partition("#dp")
-    return int(rank) if marked and rank.isdigit() else None
+    return int(rank) if marked and rank.isascii() and rank.isdigit() and len(rank) <= _RANK_DIGITS else None
 
 
 def expected_tokens(choice: Choice) -> int:

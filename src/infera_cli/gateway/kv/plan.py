@@ -7,12 +7,8 @@ nobody else waits (R098, C31). The client may leave meanwhile.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infera_cli.errors import InferaError, NoRoutableWorker
@@ -20,6 +16,7 @@ from infera_cli.gateway.identity import RandomBytes, identify
 from infera_cli.gateway.kv.hints import HintedTrip, takes_hints
 from infera_cli.gateway.kv.reader import PromptReader, Reading
 from infera_cli.gateway.kv.sessions import Sessions
+from infera_cli.gateway.kv.threads import TokenThreads
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.prompt_body import read
 from infera_cli.protocol.retention import Hint
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 AT_ONCE = 2048
 """Characters that are tokenized on the spot."""
 THREADS = 2
-NICENESS = 15
-"""Of the threads. Not more: what they lock must be let go though others want the processor."""
 WAITING_MOST = 256
 PATIENCE_SECONDS = 5.0
 """After so long a request goes on without its tokens."""
@@ -56,12 +51,7 @@ class KvPlan:
         self._reader = reader
         self._direct = direct
         self._random_bytes = random_bytes
-        # One thread each, and the first of them for whatever it has time for: the system lets a thread that rested for
-        # long go ahead of the event loop for a while.
-        self._threads = [
-            ThreadPoolExecutor(1, thread_name_prefix="infera-tokens", initializer=stand_back) for _ in range(THREADS)
-        ]
-        self._waiting = [0] * THREADS
+        self._threads = TokenThreads(THREADS)
 
     def begin(self, relay: Relay) -> None:
         """See Plan. Raises NoRoutableWorker where the caller names nobody clearly."""
@@ -78,7 +68,7 @@ class KvPlan:
         reading = self._reader.look(relay.target, body)
         if reading.cost <= AT_ONCE:
             self._go_on(relay, reading.finish())
-        elif sum(self._waiting) >= WAITING_MOST:
+        elif self._threads.waiting >= WAITING_MOST:
             self._reader.counters.fallback("busy")
             self._go_on(relay, reading.bare())
         else:
@@ -86,8 +76,7 @@ class KvPlan:
 
     def close(self) -> None:
         """No more; what is being worked out is not waited for."""
-        for thread in self._threads:
-            thread.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _go_on(self, relay: Relay, prompt: Prompt) -> None:
         ask = relay.ask
@@ -108,14 +97,10 @@ class KvPlan:
 
     def _in_thread(self, relay: Relay, reading: Reading, reader: PromptReader) -> None:
         reader.counters.threaded += 1
-        least = min(range(THREADS), key=self._waiting.__getitem__)
-        self._waiting[least] += 1
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads[least], reading.finish)
-        patience = loop.call_later(PATIENCE_SECONDS, self._too_late, relay, reading, work, reader)
+        work = self._threads.run(reading.finish)
+        patience = work.get_loop().call_later(PATIENCE_SECONDS, self._too_late, relay, reading, work, reader)
 
         def done(work: asyncio.Future[Prompt]) -> None:
-            self._waiting[least] -= 1
             patience.cancel()
             if not work.cancelled():
                 self._go_on_later(relay, work.result())
@@ -128,19 +113,6 @@ class KvPlan:
         if work.cancel():
             reader.counters.fallback("timeout")
             self._go_on_later(relay, reading.bare())
-
-
-def stand_back() -> None:
-    """Let this thread have the processor after those who wait for others.
-
-    Where they share one, the event loop then goes on at once when something comes, and is not put aside when the thread
-    gets work: else others wait a turn of some milliseconds each time. Where a thread has no priority of its own (not
-    Linux, or not allowed) nothing changes.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-            os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
 
 
 def _is_named(relay: Relay) -> bool:
