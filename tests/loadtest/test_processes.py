@@ -70,6 +70,17 @@ def test_a_load_process_does_not_outlive_who_asked_for_it(tmp_path: Path) -> Non
     assert target.got
 
 
+def test_the_users_own_files_are_not_taken_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script in the folder where the benchmark is started may have the name of a module: it is not run."""
+    for name in ("grp", "locust", "msgspec"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w').close()\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    with TimedTarget(lambda _got: stream(0.01, 0.01, 3)) as target:
+        found = run(target.url, concurrency=1, count=3)
+    assert found.figures.counts.ok == 3
+    assert not list(tmp_path.glob("*.ran"))
+
+
 def test_a_job_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     """A job may hold a key: its file is 0600, and what is read is what was written, an infinite rate included."""
     job = Job(Target("http://x", {"Authorization": "Bearer k"}), Shape("chat", "m"), OpenLoop(float("inf"), count=3),

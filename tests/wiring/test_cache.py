@@ -17,6 +17,7 @@ from infera_cli.config.serve import load_serve
 from infera_cli.errors import UsageError
 from infera_cli.routing.types import WorkerSpec
 from infera_cli.tokens.load import load_all
+from infera_cli.wiring.cache import tokenizers_of
 from infera_cli.wiring.tokens_check import TokensCheck
 from tests.support import raw
 from tests.support.local import Captured
@@ -150,3 +151,11 @@ async def test_tokens_are_compared_with_the_engines_once_a_model(
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 2
     assert "from token 0 on" in warnings[0]
+
+
+def test_the_tokens_of_simulated_engines_have_a_name() -> None:
+    """`--router-tokenizer-path sim` serves engines of `infera launch sim`, without a file."""
+    typed = {"worker": ["http://127.0.0.1:9"], "router_policy": "kv-aware", "router_tokenizer_path": ["sim"]}
+    prompts = tokenizers_of(load_serve(typed, {}).settings).of("any")
+    assert prompts is not None
+    assert prompts.template is not None

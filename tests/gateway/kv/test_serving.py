@@ -274,6 +274,23 @@ async def test_r184_direct_mode_serves_where_the_caller_says(tmp_path: Path, pol
         assert {answer.status for answer in free} == {200}
 
 
+async def test_r184_explain_follows_the_header_in_direct_mode_alone(tmp_path: Path) -> None:
+    """It names the worker that the request would go to, or says that it would be refused."""
+    async with StubWorker("u0") as one, StubWorker("u1") as two:
+        async with LocalServer([one, two], tmp_path, "--router-mode", "direct") as server:
+            for named in ("u0", "u1"):
+                asked = {"path": raw.CHAT, "headers": {DIRECT: named}, "body": {}}
+                told = (await raw.post(server.url, "/v1/admin/explain", asked)).json()
+                assert told["worker"] == named
+            asked = {"path": raw.CHAT, "headers": {DIRECT: "nobody"}, "body": {}}
+            told = (await raw.post(server.url, "/v1/admin/explain", asked)).json()
+            assert told["worker"] is None
+            assert DIRECT in told["error"]
+        async with LocalServer([one, two], tmp_path) as server:
+            told = (await raw.post(server.url, "/v1/admin/explain", asked)).json()
+            assert told["worker"] in ("u0", "u1")
+
+
 async def test_r184_in_auto_mode_the_header_is_ignored(tmp_path: Path) -> None:
     """It neither steers nor reaches the worker (C16)."""
     async with StubWorker("u0") as one, StubWorker("u1") as two, LocalServer([one, two], tmp_path) as server:
