@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from infera_cli.cli import bench_options, simulate_options
 from infera_cli.cli.bench import exit_code
+from infera_cli.cli.bench_checks import RANGES
 from infera_cli.cli.bench_options import spread
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run, encode
@@ -124,6 +126,13 @@ def test_json_on_stdout_is_only_json(infera: Infera) -> None:
     (("--base-url", "http://127.0.0.1:9"), 1, "cannot reach 127.0.0.1:9"),
     (("--base-url", "http://x", "--rate", "fast"), 2, "valid number"),
     (("--base-url", "http://x", "--rate", "0"), 1, "above 0"),
+    (("--base-url", "http://x", "-n", "0"), 1, "--num-prompts must be at least 1, not 0"),
+    (("--base-url", "http://x", "--dataset-name", "multi-turn", "--turns", "0"), 1, "--turns must be at least 1"),
+    (("--base-url", "http://x", "--request-timeout", "-1"), 1, "--request-timeout must be 0 or more"),
+    (("--base-url", "http://x", "--sweep", "rate=1,2", "--find-max"), 2, "give --sweep or --find-max"),
+    (("--base-url", "http://x", "--rate", "2", "--ramp-up-strategy", "linear"), 1, "a ramp has its own rates"),
+    (("--base-url", "http://x", "--rate", "2", "--speed", "2"), 1, "--speed is for a trace"),
+    (("--base-url", "http://x", "--percentile-metrics", "ttft,tbt"), 2, "--percentile-metrics must be one of ttft"),
     (("--base-url", "http://x", "--cache", "hot"), 2, "cold, warm, as-is"),
     (("--base-url", "http://x", "--endpoint", "embed"), 2, "--endpoint"),
     (("--base-url", "http://x", "--goodput", "ttft"), 1, "no limit such as"),
@@ -132,6 +141,7 @@ def test_json_on_stdout_is_only_json(infera: Infera) -> None:
     (("--base-url", "http://x", "--sweep", "rate=0"), 1, "--sweep"),
     (("--base-url", "http://x", "--header", "novalue"), 2, "--header"),
     (("--base-url", "http://x", "--header", "A=b\x01"), 2, "--header"),
+    (("--base-url", "http://x", "--header", "A=b\u00fc"), 2, "--header"),
     (("--base-url", "http://x", "--processes", "0"), 1, "--processes"),
     (("--base-url", "http://x", "--max-error-rate", "2"), 1, "share"),
     (("--base-url", "http://x", "--result-dir", "/nowhere/at"), 1, "there is no folder"),
@@ -149,6 +159,34 @@ def test_bad_command_lines_end_in_a_sentence(infera: Infera, words: tuple[str, .
     assert found.err.startswith("error: ")
 
 
+NUMBERS = [
+    (command, name, table[name][2].default)
+    for command, table in (("bench", bench_options.every()), ("simulate", simulate_options.every()))
+    for name in table if table[name][0] in (int, float, int | None, float | None)
+]
+
+
+@pytest.mark.parametrize(("command", "name", "flag"), NUMBERS)
+def test_no_number_is_taken_that_makes_no_sense(infera: Infera, command: str, name: str, flag: str) -> None:
+    """Whatever number an option takes: nan and minus infinity are refused in a sentence that names it."""
+    assert name in RANGES
+    for value in ("nan", "-inf"):
+        found = infera(command, "--base-url", "http://x", flag, value) if command == "bench" else \
+            infera(command, flag, value)
+        assert found.code in (1, 2)
+        assert found.err.startswith("error: ")
+        assert flag in found.err
+        assert "fault in infera" not in found.err
+
+
+def test_an_option_that_does_nothing_is_told(infera: Infera) -> None:
+    """Turns mean nothing for random prompts; the run goes on, and a sentence says for which dataset they do."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "2", "--turns", "4", *FAST)
+    assert found.code == 0
+    assert "--turns does nothing for the dataset random; it is for multi-turn" in found.err
+
+
 def test_several_values_may_follow_an_option() -> None:
     """`--goodput a:1 b:2` is `--goodput a:1 --goodput b:2`, and other words stay where they are."""
     assert spread(["--goodput", "ttft:1", "tpot:2", "-n", "3", "compare"]) == [
@@ -162,6 +200,15 @@ def document(scale: float, **options: object) -> Document:
     run = Run("", 0, "2026-01-01T00:00:00+00:00", False, {"model": "m", **options}, {"url": "http://x"},
               Client("here", 1, 0.1, 0.1, "same host"), figures, None, judge(figures, Circumstances()))
     return Document((run,), "0")
+
+
+def test_compare_names_only_what_differs(infera: Infera, tmp_path: Path) -> None:
+    """Of two datasets, the member that is not the same in both; not everything that both are."""
+    for name, length in (("a.json", 64), ("b.json", 128)):
+        spec = {"name": "random", "input_len": length, "output_len": 16}
+        (tmp_path / name).write_bytes(encode(document(1.0, dataset=spec)))
+    said = [line for line in infera("bench", "compare", "a.json", "b.json").err.splitlines() if "differ" in line]
+    assert said == ["warning: the runs differ in dataset input_len: 64 / 128"]
 
 
 def test_compare_says_what_changed(infera: Infera, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from time import sleep
 
 import pytest
 
-from infera_cli.client.record import record
+from infera_cli.client.record import Recording, record
 from tests.cli.conftest import Infera
 
 ROWS = [{"timestamp": at, "input_length": 9, "output_length": 2, "hash_ids": [at]} for at in (30, 10, 20)]
@@ -26,6 +27,7 @@ class Streaming(BaseHTTPRequestHandler):
         if refused:
             self.wfile.write(b'{"error": {"message": "admin only"}}')
             return
+        sleep(min(0.3, float(self.path.partition("seconds=")[2])))
         rows = [] if "seconds=5.0" in self.path else ROWS
         self.wfile.write(b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
@@ -45,17 +47,26 @@ def url() -> Iterator[str]:
 
 def test_rows_are_written_by_time(infera: Infera, url: str, tmp_path: Path) -> None:
     """The file has the rows in the order of their times, and the last line says how many."""
-    found = infera("record", "--server", url, "--for", "10m", "-o", "t.jsonl")
+    found = infera("record", "--server", url, "--for", "0.3s", "-o", "t.jsonl")
     assert (found.code, found.out) == (0, "t.jsonl: 3 requests\n")
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     assert [row["timestamp"] for row in rows] == [10, 20, 30]
 
 
-def test_a_recording_without_a_request_is_an_error(infera: Infera, url: str) -> None:
-    """Nothing was served: exit 1 and a sentence."""
-    found = infera("record", "--server", url, "--for", "5s")
+def test_a_recording_without_a_request_is_an_error(infera: Infera, url: str, tmp_path: Path) -> None:
+    """Nothing was served: exit 1 and a sentence, and no empty file."""
+    found = infera("record", "--server", url, "--for", "5s", "-o", "t.jsonl")
     assert found.code == 1
     assert "no request ended in that time" in found.err
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_a_recording_that_the_server_ends_early_is_no_success(infera: Infera, url: str, tmp_path: Path) -> None:
+    """Ten minutes were asked for and the stream ended at once: exit 1, and what came is kept."""
+    found = infera("record", "--server", url, "--for", "10m", "-o", "t.jsonl")
+    assert (found.code, found.out) == (1, "t.jsonl: 3 requests\n")
+    assert "the recording ended after 0 s of 600" in found.err
+    assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 3
 
 
 def test_who_may_not_is_told_how(infera: Infera, url: str) -> None:
@@ -80,6 +91,6 @@ def test_an_interrupted_recording_keeps_what_came(tmp_path: Path) -> None:
         yield from (json.dumps(row).encode() + b"\n" for row in ROWS[:2])
         raise KeyboardInterrupt
 
-    assert record(lines(), tmp_path / "t.jsonl") == 2
+    assert record(lines(), tmp_path / "t.jsonl") == Recording(2, "interrupted")
     assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]

@@ -67,8 +67,9 @@ def test_a_page_and_a_picture_are_written(infera: Infera, tmp_path: Path) -> Non
     (("--policy", "best"), 2, "--policy must be one of session,"),
     (("-c", "4", "-d", "10"), 1, "for callers say how many requests"),
     (("--dataset-name", "mooncake"), 1, "give --dataset-path"),
-    (("--prefill-rate", "-1"), 1, "such an engine cannot be"),
-    (("--rate", "0"), 1, "the request rate must be above 0"),
+    (("--max-num-batched-tokens", "128"), 1, "such an engine cannot be"),
+    (("--rate", "0"), 1, "--request-rate must be above 0"),
+    (("-n", "10", "--blocks", "2"), 1, "not one request was served"),
     (("--html", "/nowhere/a.html"), 1, "there is no folder /nowhere"),
 ])
 def test_what_cannot_be_simulated_is_refused(infera: Infera, argv: tuple[str, ...], code: int, said: str) -> None:
@@ -76,6 +77,20 @@ def test_what_cannot_be_simulated_is_refused(infera: Infera, argv: tuple[str, ..
     found = infera("simulate", *argv)
     assert found.code == code
     assert said in found.err
+
+
+def test_a_simulation_has_no_verbs_in_its_usage(infera: Infera) -> None:
+    """The first line of its help asks for options only."""
+    assert infera("simulate", "--help").out.splitlines()[0] == "Usage: infera simulate [OPTIONS]"
+
+
+def test_other_tools_names_of_a_trace_are_a_trace(infera: Infera, tmp_path: Path) -> None:
+    """`timed_trace` is replayed at its own times, whole, as `mooncake` is."""
+    trace = tmp_path / "trace.jsonl"
+    row = {"input_length": 64, "output_length": 4, "hash_ids": []}
+    trace.write_text("".join(json.dumps({"timestamp": 1000 * at, **row}) + "\n" for at in range(5)))
+    found = infera("simulate", "--dataset-name", "timed_trace", "--dataset-path", str(trace), "-o", "json")
+    assert json.loads(found.out)["outcomes"][0]["requests"] == 5
 
 
 def test_a_trace_is_replayed_with_its_hits(infera: Infera, tmp_path: Path) -> None:

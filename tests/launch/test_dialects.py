@@ -110,7 +110,7 @@ def test_pypto_builds_in_a_folder_of_its_own() -> None:
 
 def test_sim_runs_beside_us() -> None:
     """With the interpreter that runs infera, whatever --engine-python says; its model is sim."""
-    assert command("sim")[:3] == [sys.executable, "-m", "infera_cli.simengine"]
+    assert command("sim")[:4] == [sys.executable, "-P", "-m", "infera_cli.simengine"]
     assert dialect("sim").model([]) == "sim"
     assert kv_config(command("sim"))["endpoint"] == "tcp://*:6000"
 

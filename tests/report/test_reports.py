@@ -97,12 +97,14 @@ def test_a_search_without_an_interval_says_so(found: dict[str, object], words: s
     ({"concurrency": 4, "count": 9}, "closed loop, 4 callers, 9 requests"), ({"count": 9}, "all at once, 9 requests"),
     ({"rate": 2.0, "burstiness": "inf", "duration": 5.0}, "open loop, constant 2.0 req/s, 5 s"),
     ({"rate": 2.0, "burstiness": 0.5}, "gamma 0.5"),
-    ({"dataset": {"name": "azure"}, "speed": 2.0}, "trace at speed 2.0"),
+    ({"dataset": {"name": "azure"}, "speed": 2.0}, "trace at speed 2.0"), ({"dataset": {"name": "azure"}}, "speed 1.0"),
     ({"ramp_shape": "linear", "ramp_start": 1, "ramp_end": 9, "duration": 5.0}, "linear ramp 1→9 req/s, 5 s"),
 ])
 def test_arrivals_in_words(options: dict[str, object], words: str) -> None:
     """The header says how requests arrived."""
     assert words in console.arrivals(options)
+    assert ", ," not in console.arrivals(options)
+    assert not console.arrivals(options).endswith(", ")
 
 
 def test_a_document_survives_its_file() -> None:

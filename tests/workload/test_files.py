@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -36,6 +37,36 @@ def test_sharegpt_can_be_played_turn_by_turn() -> None:
     item = sharegpt(json.dumps([talk("a b", "c d", "e f", "g h")]), "f", multi_turn=True).item(0)
     assert [(turn.text, turn.recorded) for turn in item.turns] == [("a b", "c d"), ("e f", "g h")]
     assert item.session == "conversation-1"
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ('[\n{"conversations": []},\n{"conversations" []}\n]', "f:3: not JSON"),
+    ('{"conversations": []}\n{"conversations": []}\n', "f:2: not JSON (extra data, column 1); for one JSON"),
+    ("[", "f:1: not JSON"),
+])
+def test_sharegpt_names_the_line_at_fault(content: str, said: str) -> None:
+    """A broken file says where, and one with a value a line which dataset it is."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        sharegpt(content, "f")
+
+
+@pytest.mark.parametrize("row", [
+    {"messages": 5}, {"messages": ["hi"]}, {"messages": {}}, {"prompt": 5}, {"body": []}, [], 5,
+    {"prompt": "a", "max_tokens": "9"}, {"prompt": "a", "max_tokens": 0}, {"prompt": "a", "output_tokens": True},
+    {"prompt": "a", "session_id": 3},
+])
+def test_openai_rows_are_looked_at_before_anything_is_sent(row: object) -> None:
+    """Whatever is no request ends with file and line."""
+    with pytest.raises(ConfigError, match=r"^f:2: "):
+        openai_jsonl(['{"prompt": "fine"}', json.dumps(row)], "f")
+
+
+def test_conversations_may_have_parts_of_text() -> None:
+    """Messages of several parts are their texts; a system prompt may be one, too."""
+    parts = [{"type": "text", "text": "one"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "two"}]
+    row = {"messages": [{"role": "system", "content": parts}, {"role": "user", "content": parts}]}
+    item = conversations([json.dumps(row)], "f").item(0)
+    assert (item.system, item.turns[0].text) == ("one\ntwo", "one\ntwo")
 
 
 def test_a_file_starts_again_after_its_last_row() -> None:
@@ -72,7 +103,7 @@ def test_conversations_play_recorded_messages() -> None:
 
 @pytest.mark.parametrize(("read", "content", "words"), [
     (openai_jsonl, ['{"prompt": "a"}', "", "{oops"], "data.jsonl:3: not a JSON value"),
-    (openai_jsonl, ['{"prompt": "a"}', '{"text": "b"}'], 'data.jsonl:2: a row needs "messages" or "prompt"'),
+    (openai_jsonl, ['{"prompt": "a"}', '{"text": "b"}'], 'data.jsonl:2: a row needs "messages"'),
     (openai_jsonl, ["[1]"], "data.jsonl:1:"),
     (openai_jsonl, [], "not one row"),
     (conversations, ['{"messages": 5}'], "data.jsonl:1: a row needs a list"),

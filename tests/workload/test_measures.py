@@ -98,6 +98,15 @@ def test_r160_rates_of_the_whole_and_of_the_steady_part() -> None:
     assert found.rates.between_completions == pytest.approx(2.0)
 
 
+def test_a_steady_part_that_is_too_short_gives_no_rate() -> None:
+    """Two requests that overlap for a tenth of the run tell no steady rate, wherever it would be shown or compared."""
+    long = figures(sample(0, 0.1, (4.9,)), sample(0.5, 0.1, (4.4,)))
+    short = figures(sample(0, 0.1, (4.9,)), sample(4.5, 0.1, (4.9,)))
+    assert long.rates.steady_output_tokens is not None
+    assert short.rates.steady_s == pytest.approx(0.5)
+    assert short.rates.steady_output_tokens is None
+
+
 def test_r169_percentiles_never_cross() -> None:
     """One sample of 625 ms has all percentiles 625; of 50 the p99 is not above the longest."""
     one = figures(sample(0, 0.625)).latency["ttft"]

@@ -49,6 +49,15 @@ def test_an_invalid_run_exits_4_unless_degraded_is_allowed() -> None:
     assert judge(worse, Circumstances()).exit_code == 1
 
 
+def test_answers_that_were_cut_off_say_nothing_of_the_servers_usage() -> None:
+    """Ctrl-C leaves answers without usage: they are estimates, while the server is one that sends it."""
+    cut = [sample(9, 0.1, (0.1,), outcome="incomplete", output=None)]
+    found = judge(Tally().update([sample(0, 0.1), *cut]).figures(), Circumstances(interrupted=True)).warnings
+    assert "output tokens of 1 answers that were cut off are a count of their chunks" in found
+    silent = judge(Tally().update([sample(0, 0.1, output=None), *cut]).figures(), Circumstances()).warnings
+    assert any("the server sent no usage" in warning for warning in silent)
+
+
 def test_fewer_requests_than_planned_are_invalid() -> None:
     """Below 98 % of the planned arrivals the rate was not what was asked for."""
     assert judge(run(97, planned=100), Circumstances()).status == "INVALID"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from infera_cli.cli.bench_checks import first_look
 from infera_cli.cli.bench_options import options, spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
@@ -47,16 +48,19 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
         raise UsageError("give the address to load: --base-url http://127.0.0.1:8000")
     if asked["output"] not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {asked['output']!r}")
+    said = first_look(ctx, asked)
     _need("locust", "matplotlib" if asked["html"] or asked["plot"] else "locust")
+    for sentence in said:
+        console.warn(sentence)
     return _run(asked)
 
 
 def _run(asked: dict[str, Any]) -> int:
-    from infera_cli.cli.bench_asked import options_from, outputs_from
+    from infera_cli.cli.bench_asked import options_from, outputs_from, shown
     from infera_cli.cli.bench_watch import Watch
     from infera_cli.loadtest.bench import Bench
 
-    wanted, outputs = options_from(asked), outputs_from(asked, datetime.now(UTC))
+    wanted, outputs, view = options_from(asked), outputs_from(asked, datetime.now(UTC)), shown(asked)
     outputs.check()
     watch = Watch()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: report what was done
@@ -72,15 +76,14 @@ def _run(asked: dict[str, Any]) -> int:
 
         console.data(encode(document).decode())
     else:
-        _show(document, asked)
+        _show(document, view)
     return exit_code(document)
 
 
-def _show(document: Any, asked: dict[str, Any]) -> None:
-    from infera_cli.cli.bench_asked import shown
+def _show(document: Any, view: dict[str, Any]) -> None:
     from infera_cli.report import console as report
 
-    console.data(report.report(document, colour=console.colour(sys.stdout), **shown(asked)))
+    console.data(report.report(document, colour=console.colour(sys.stdout), **view))
 
 
 def exit_code(document: Any) -> int:

@@ -34,7 +34,10 @@ def options_from(asked: dict[str, Any]) -> Any:
     one_of("--over", asked["over"], KINDS)
     if asked["ramp"] is not None:
         one_of("--ramp-up-strategy", asked["ramp"], SHAPES)
-    _in_range(asked)
+    if asked["sweep"] and asked["find_max"]:
+        raise UsageError("give --sweep or --find-max: one tries the levels given, the other finds its own")
+    if asked["max_concurrency"] is not None and asked["max_concurrency"] < asked["processes"]:
+        raise ConfigError("--max-concurrency must be at least one for every load process")
     dialect, path = endpoint(asked["endpoint"])
     direct = tuple(asked["direct_url"] or ()) if asked["direct"] or asked["direct_url"] else None
     return Options(
@@ -48,29 +51,17 @@ def options_from(asked: dict[str, Any]) -> Any:
     )
 
 
-def _in_range(asked: dict[str, Any]) -> None:
-    for name in ("processes", "repeat", "expect_workers"):
-        if asked[name] < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
-    for name in ("max_error_rate", "attainment"):
-        if not 0 <= asked[name] <= 1:
-            raise ConfigError(f"--{name.replace('_', '-')} is a share between 0 and 1")
-    if asked["max_concurrency"] is not None and asked["max_concurrency"] < asked["processes"]:
-        raise ConfigError("--max-concurrency must be at least one for every load process")
-
-
 def dataset_from(asked: dict[str, Any]) -> Any:
     """The dataset that was asked for. Raises ConfigError."""
     from infera_cli.loadtest.job import DatasetSpec
+    from infera_cli.workload.names import resolve
 
-    output = asked["output_len"]
-    if output is not None and output < 1:
-        raise ConfigError("the output length must be at least 1 token")
     return DatasetSpec(
-        name=asked["dataset"], path=asked["dataset_path"], input_len=asked["input_len"], output_len=output,
-        range_ratio=asked["range_ratio"], prefix_len=asked["prefix_len"], groups=asked["groups"],
-        zipf=asked["zipf"], turns=asked["turns"], turns_ratio=asked["turns_ratio"], think=asked["turn_pause"],
-        block=asked["block"], multi_turn=asked["multi_turn"],
+        name=resolve(asked["dataset"]), path=asked["dataset_path"], input_len=asked["input_len"],
+        output_len=asked["output_len"], range_ratio=asked["range_ratio"],
+        prefix_len=asked["prefix_len"], groups=asked["groups"], zipf=asked["zipf"],
+        turns=asked["turns"], turns_ratio=asked["turns_ratio"], think=asked["turn_pause"], block=asked["block"],
+        multi_turn=asked["multi_turn"],
     )
 
 
@@ -117,12 +108,18 @@ def headers(given: Any, key_file: str | None) -> dict[str, str]:
     """Headers of every request; the key comes from a file or $OPENAI_API_KEY, never from the command line."""
     found = dict(pair("--header", text) for text in given)
     for name, value in found.items():
-        if not f"{name}{value}".isprintable() or not name.isascii() or " " in name or ":" in name:
-            raise UsageError(f"--header {name!r} is not a header that can be sent")
+        if not _sendable(f"{name}{value}") or " " in name or ":" in name:
+            raise UsageError(f"--header {name!r} is not a header that can be sent: ASCII, and no blank in its name")
     key = secrets.one(None, key_file, "API key") or os.environ.get("OPENAI_API_KEY")
+    if key and not _sendable(key):
+        raise ConfigError("the API key has characters that a header cannot carry")
     if key and not any(name.lower() == "authorization" for name in found):
         found["Authorization"] = f"Bearer {key}"
     return found
+
+
+def _sendable(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def extra_body(text: str | None) -> dict[str, Any]:
@@ -159,7 +156,11 @@ def shown(asked: dict[str, Any]) -> dict[str, Any]:
     """Which latencies and percentiles the console shows: --percentile-metrics, --metric-percentiles."""
     chosen: dict[str, Any] = {}
     if asked["percentile_metrics"]:
-        chosen["metrics"] = tuple(asked["percentile_metrics"].split(","))
+        from infera_cli.report.rows import LATENCIES
+
+        chosen["metrics"] = tuple(name.strip() for name in asked["percentile_metrics"].split(","))
+        for name in chosen["metrics"]:
+            one_of("--percentile-metrics", name, tuple(LATENCIES))
     if asked["metric_percentiles"]:
         try:
             numbers = [float(number) for number in asked["metric_percentiles"].split(",")]

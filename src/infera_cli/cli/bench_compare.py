@@ -73,6 +73,9 @@ def _warn(names: list[str], documents: list[Any]) -> None:
         if bad:
             console.warn(f"{name} holds runs judged {', '.join(bad)}")
     options = [document.runs[0].options for document in documents if document.runs]
-    for key in ("dataset", "rate", "concurrency", "cache", "model"):
-        if len({str(found.get(key)) for found in options}) > 1:
-            console.warn(f"the runs differ in {key}: {' / '.join(str(found.get(key)) for found in options)}")
+    loads = [{**found, **{f"dataset {name}": value for name, value in found.get("dataset", {}).items()}}
+             for found in options]
+    datasets = dict.fromkeys(key for load in loads for key in load if key.startswith("dataset "))
+    for key in (*datasets, "rate", "concurrency", "cache", "model"):
+        if len({str(load.get(key)) for load in loads}) > 1:
+            console.warn(f"the runs differ in {key}: {' / '.join(str(load.get(key, '-')) for load in loads)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,11 @@ from infera_cli.cli.options import settings_of
 from infera_cli.cli.servers import target
 from infera_cli.config.kinds import RangeError, ReadError, Seconds
 from infera_cli.config.settings import ClientSettings
-from infera_cli.errors import ConfigError, UsageError
+from infera_cli.errors import ConfigError, ServerUnreachable, UsageError
 
 app = verb()
 LONGEST = 86_400.0
+ENOUGH = 0.9    # of the time asked for; a stream that ends before was cut off
 
 For = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, e.g. 90s or 10m.")]
 Out = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="File to write.")]
@@ -44,12 +46,20 @@ def record(typed: dict[str, Any], *, length: For = "10m", output: Out = "trace.j
     place = target(typed)
     server = Server(place["url"], token=place["token"], timeout=max(place["timeout"], 10.0))
     console.say(f"recording {length} of {server.url}; Ctrl-C ends it earlier")
-    rows = write(server.lines("/v1/admin/trace", seconds=seconds), path, _tell)
+    began = monotonic()
+    found = write(server.lines("/v1/admin/trace", seconds=seconds), path, _tell)
+    lasted = monotonic() - began
     if sys.stderr.isatty():
         console.say("")
-    if not rows:
-        raise ConfigError(f"no request ended in that time; {path} is empty")
-    console.data(f"{path}: {rows} requests")
+    if not found.rows:
+        raise ConfigError(f"no request ended in that time; {path} was not written")
+    console.data(f"{path}: {found.rows} requests")
+    if found.end == "lost" or (found.end == "over" and lasted < ENOUGH * seconds):
+        reason = f": {found.reason}" if found.reason else ""
+        raise ServerUnreachable(
+            f"the recording ended after {lasted:.0f} s of {seconds:g}, since the server did{reason}; the file has what"
+            f" came until then"
+        )
 
 
 def _tell(rows: int) -> None:

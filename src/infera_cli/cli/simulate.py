@@ -7,15 +7,16 @@ from typing import Any
 
 import typer
 
+from infera_cli.cli.bench_checks import first_look
 from infera_cli.cli.bench_options import spread
 from infera_cli.cli.console import console
-from infera_cli.cli.groups import CONTEXT, PlainGroup
+from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.simulate_options import options
-from infera_cli.errors import UsageError
+from infera_cli.errors import ConfigError, UsageError
 
 
-class SimulateGroup(PlainGroup):
-    """One command without verbs."""
+class SimulateCommand(PlainCommand):
+    """One command, whose options may have several values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Let several values follow one option, as in `infera bench`."""
@@ -23,10 +24,10 @@ class SimulateGroup(PlainGroup):
         return found
 
 
-app = typer.Typer(cls=SimulateGroup, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
+app = verb()
 
 
-@app.callback(invoke_without_command=True)
+@app.command(cls=SimulateCommand)
 @options
 def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     """Replay a trace or a made-up load against simulated engines behind the real routing core.
@@ -40,10 +41,13 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     """
     if asked["output"] not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {asked['output']!r}")
+    said = first_look(ctx, asked)
     from infera_cli.cli.simulate_asked import outputs_from, shown, wanted_from
 
     outputs, wanted = outputs_from(asked), wanted_from(asked)
     outputs.check()
+    for sentence in said:
+        console.warn(sentence)
     from infera_cli.wiring.simulation import Simulator
 
     found = Simulator(wanted, _tell).run(shown(wanted))
@@ -56,6 +60,11 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
         from infera_cli.report import simulated
 
         console.data(simulated.report(found, colour=console.colour(sys.stdout)))
+    if not any(run.requests for run in found.outcomes):
+        raise ConfigError(
+            f"not one request was served: every one needs more than the {wanted.profile.blocks} KV blocks of an"
+            f" engine; give more --blocks or shorter prompts"
+        )
     return 1 if found.replicas and None in found.replicas.values() else 0
 
 

@@ -22,12 +22,8 @@ def wanted_from(asked: dict[str, Any]) -> Any:
 
     if asked["ramp"] is not None:
         one_of("--ramp-up-strategy", asked["ramp"], SHAPES)
-    if not 0 < asked["attainment"] <= 1:
-        raise ConfigError("--attainment is a share between 0 and 1")
-    if asked["gpus"] < 1:
-        raise ConfigError("--gpus-per-worker must be at least 1")
     return Wanted(
-        arrivals=_arrivals(asked), dataset=dataset_from({**asked, "dataset": asked["dataset"]}),
+        arrivals=_arrivals(asked), dataset=dataset_from(asked),
         policies=policies(asked["policy"] or ()), workers=workers(asked["workers"]), profile=_profile(asked),
         seed=asked["seed"], slack=asked["slack"], ttl=asked["ttl"], slos=goodput.parse(asked["goodput"] or ()),
         attainment=asked["attainment"], gpus=asked["gpus"], by_text=asked["by_text"],
@@ -58,12 +54,13 @@ def workers(text: str) -> tuple[int, int]:
 
 def _arrivals(asked: dict[str, Any]) -> Any:
     from infera_cli.loadtest.options import Options, arrivals
+    from infera_cli.workload.names import TRACES
 
-    count = asked["count"]
-    if count is None and asked["duration"] is None and asked["dataset"] not in ("mooncake", "azure", "burstgpt"):
+    count, dataset = asked["count"], dataset_from(asked)
+    if count is None and asked["duration"] is None and dataset.name not in TRACES:
         count = DEFAULT_REQUESTS
     return arrivals(Options(
-        "", dataset=dataset_from(asked), rate=asked["rate"], burstiness=asked["burstiness"],
+        "", dataset=dataset, rate=asked["rate"], burstiness=asked["burstiness"],
         concurrency=asked["concurrency"], count=count, duration=asked["duration"], ramp_shape=asked["ramp"],
         ramp_start=asked["ramp_start"], ramp_end=asked["ramp_end"], speed=asked["speed"], think=asked["think"],
     ))

@@ -30,7 +30,7 @@ def _own() -> dict[str, tuple[Any, Any, Any]]:
         "workers": _option(FLEET, str, "4", "--workers", metavar="N|N..M",
                            help="Replicas; with a range: the fewest that keep --goodput, else 1, 2, 4 … times N."),
         "slack": _option(FLEET, float, 8.0, "--affinity-slack", metavar="N", help="As of `infera serve`."),
-        "ttl": _option(FLEET, float, 3600.0, "--session-ttl", metavar="S", help="As of `infera serve`."),
+        "ttl": _option(FLEET, float, 600.0, "--session-ttl", metavar="S", help="As of `infera serve`."),
         "gpus": _option(FLEET, int, 1, "--gpus-per-worker", metavar="N", help="For GPU seconds."),
         "calibrate": _option(ENGINE, str | None, None, "--calibrate", metavar="FILE",
                              help="Engines as fast as in this result of `infera bench`."),
@@ -53,7 +53,12 @@ def _own() -> dict[str, tuple[Any, Any, Any]]:
     }
 
 
+def every() -> dict[str, tuple[Any, Any, Any]]:
+    """All of them by name: (type, default, option)."""
+    shared = bench_options.every()
+    return {**_own(), **{name: shared[name] for name in SHARED}}
+
+
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give `command(ctx, asked)` all of them."""
-    every = bench_options.every()
-    return bench_options.with_table(command, {**_own(), **{name: every[name] for name in SHARED}})
+    return bench_options.with_table(command, every())

@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, ServerUnreachable
+
+End = Literal["over", "lost", "interrupted"]
 
 
-def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lambda _rows: None) -> int:
-    """Write the rows in `lines` to `path`; returns how many.
+class Recording(NamedTuple):
+    """How many rows were kept, and why there are no more: the server ended it, was lost, or a person had enough."""
 
-    Rows come in the order of their ends and are sorted by time once the stream is over; a Ctrl-C ends it, too, and what
-    came until then is kept. Raises ConfigError when the file cannot be written, and what reading raises.
+    rows: int
+    end: End
+    reason: str = ""
+
+
+def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lambda _rows: None) -> Recording:
+    """Write the rows in `lines` to `path`; without a row there is no file.
+
+    Rows come in the order of their ends and are sorted by time once the stream is over. However it ends, what came
+    until then is kept. Raises ConfigError when the file cannot be written, and what reading raises before a first row.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    rows = 0
+    rows, reason = 0, ""
+    end: End = "over"
     try:
-        with beside.open("wb") as file, contextlib.suppress(KeyboardInterrupt):
-            for line in lines:
-                if line.strip():
-                    file.write(line)
-                    file.flush()
-                    rows += 1
-                tell(rows)
-        _sort(beside)
-        beside.replace(path)
+        with beside.open("wb") as file:
+            try:
+                for line in lines:
+                    if line.strip():
+                        file.write(line)
+                        file.flush()
+                        rows += 1
+                    tell(rows)
+            except KeyboardInterrupt:
+                end = "interrupted"
+            except ServerUnreachable as fault:
+                if not rows:
+                    raise
+                end, reason = "lost", fault.message
+        if rows:
+            _sort(beside)
+            beside.replace(path)
     except OSError as fault:
         raise ConfigError(f"cannot write {path}: {fault.strerror}") from None
     finally:
         beside.unlink(missing_ok=True)
-    return rows
+    return Recording(rows, end, reason)
 
 
 def _sort(path: Path) -> None:

@@ -6,6 +6,7 @@ A port of the NodePort range can be bound here and is refused from elsewhere, so
 from __future__ import annotations
 
 import errno
+import logging
 import random
 import re
 import socket
@@ -13,21 +14,27 @@ from collections.abc import Iterable
 
 from infera_cli.errors import AddressInUse, ConfigError
 
+log = logging.getLogger("infera.launch")
+
 NODEPORTS = range(30000, 32768)
-_RANGE = re.compile(r"\s*(\d{1,5})\s*-\s*(\d{1,5})\s*")
+_RANGE = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})", re.ASCII)
 _CHOICE: tuple[int, ...] = (*range(10_000, 30_000), *range(61_000, 65_536))
 """Where outgoing connections take none."""
 
 
 def nodeport_range(text: str | None) -> range:
-    """The ports to keep away from: `none` or `off` for no such range; what cannot be read keeps the default."""
-    if text is not None and text.strip().lower() in ("none", "off"):
+    """The ports to keep away from: `none` or `off` for no such range; what cannot be read keeps the default, and says
+    so unless it is empty (infera-wire §10)."""
+    wanted = (text or "").strip()
+    if wanted.lower() in ("none", "off"):
         return range(0)
-    match = _RANGE.fullmatch(text or "")
-    if match is None:
-        return NODEPORTS
-    low, high = int(match[1]), int(match[2])
-    return range(low, high + 1) if 0 < low <= high <= 65535 else NODEPORTS
+    match = _RANGE.fullmatch(wanted)
+    low, high = (int(match[1]), int(match[2])) if match else (0, 0)
+    if 0 < low <= high <= 65535:
+        return range(low, high + 1)
+    if wanted:
+        log.warning("the NodePort range %r is not LOW-HIGH; ports 30000-32767 are avoided", wanted)
+    return NODEPORTS
 
 
 def free_ports(

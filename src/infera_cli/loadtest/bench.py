@@ -23,6 +23,7 @@ from infera_cli.loadtest.options import Options
 from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Replay, planned, span
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.measures import Tally
+from infera_cli.workload.names import TRACES, resolve
 from infera_cli.workload.result import Client, Document, Run
 from infera_cli.workload.sample import Sample
 from infera_cli.workload.search import Search
@@ -63,7 +64,7 @@ class Bench:
         self._watcher, self._details = watcher, details
         self._options = msgspec.structs.replace(
             options, base_url=target.base(options.base_url),
-            dataset=msgspec.structs.replace(options.dataset, name=datasets.resolve(options.dataset.name)),
+            dataset=msgspec.structs.replace(options.dataset, name=resolve(options.dataset.name)),
         )
         for level in first_loads(self._options):
             asked.arrivals(level)
@@ -204,7 +205,7 @@ class Bench:
         """Read the dataset once, so that its faults are told before anything is sent: its size and times."""
         count = datasets.tokenizer(self._options.tokenizer)
         found = datasets.load(self._options.dataset, 0, count)
-        if self._options.dataset.name not in datasets.TRACES or found.size is None:
+        if self._options.dataset.name not in TRACES or found.size is None:
             return found.size, ()
         return found.size, tuple(found.item(index).at or 0.0 for index in range(found.size))
 

@@ -10,26 +10,11 @@ from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.workload import files, synthetic, traces
 from infera_cli.workload.items import Dataset
+from infera_cli.workload.names import MADE_UP, resolve
 from infera_cli.workload.synthetic import Lengths
 from infera_cli.workload.text import Count
 
-SYNTHETIC = ("random", "prefix", "multi-turn")
-FROM_FILE = ("sharegpt", "conversations", "openai", "mooncake", "azure", "burstgpt")
-TRACES = frozenset({"mooncake", "azure", "burstgpt"})
 SHARED = frozenset({"prefix", "multi-turn", "conversations", "mooncake"})
-ALIASES = {
-    "prefix_repetition": "prefix", "generated-shared-prefix": "prefix", "shared_prefix": "prefix",
-    "custom": "openai", "timed_trace": "mooncake", "multi_turn": "multi-turn", "multiturn": "multi-turn",
-}
-
-
-def resolve(name: str) -> str:
-    """Our name of a dataset. Raises ConfigError for an unknown one."""
-    found = ALIASES.get(name, name)
-    if found not in (*SYNTHETIC, *FROM_FILE):
-        choices = ", ".join((*SYNTHETIC, *FROM_FILE))
-        raise ConfigError(f"there is no dataset {name!r}; choose from {choices}", param="--dataset-name")
-    return found
 
 
 def repeats_prefixes(spec: DatasetSpec) -> bool:
@@ -40,7 +25,7 @@ def repeats_prefixes(spec: DatasetSpec) -> bool:
 def load(spec: DatasetSpec, seed: int, count: Count | None = None) -> Dataset:
     """The dataset that `spec` names. Raises ConfigError, with the line where one is at fault."""
     name = resolve(spec.name)
-    if name in SYNTHETIC:
+    if name in MADE_UP:
         return _synthetic(name, spec, seed, count)
     if not spec.path:
         raise ConfigError(f"the dataset {name} is a file: give --dataset-path", param="--dataset-path")

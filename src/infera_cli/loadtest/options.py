@@ -11,9 +11,9 @@ from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec, Job, Limits, Target
 from infera_cli.workload import goodput, text
 from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Ramp, RampShape, Replay, check
+from infera_cli.workload.names import TEXTS, TRACES
 from infera_cli.workload.requests import Dialect, Shape
 
-TRACES = frozenset({"mooncake", "azure", "burstgpt"})
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
 DEFAULT_PROMPTS = 200
 
@@ -98,17 +98,22 @@ def _arrivals(options: Options) -> Arrivals:
     count, duration = options.count, options.duration
     if options.concurrency is not None and options.rate is not None:
         raise ConfigError("give a request rate or a concurrency; to cap a rate use --max-concurrency")
+    if options.ramp_shape is not None and (options.rate is not None or options.concurrency is not None):
+        raise ConfigError("a ramp has its own rates: leave out --request-rate and --concurrency")
+    replayed = options.dataset.name in TRACES and options.rate is None and options.ramp_shape is None
+    if options.speed != 1.0 and (options.concurrency is not None or not replayed):
+        raise ConfigError("--speed is for a trace that is replayed at its own times; here the load has other ones")
     if options.concurrency is not None:
-        return ClosedLoop(options.concurrency, options.think, count or _default(options), duration)
-    if options.dataset.name in TRACES and options.rate is None and options.ramp_shape is None:
+        return ClosedLoop(options.concurrency, options.think, _count(options), duration)
+    if replayed:
         return Replay(options.speed, count, duration)
     ramp = _ramp(options)
     rate = options.rate if options.rate is not None else math.inf
-    return OpenLoop(rate, options.burstiness, count or _default(options), duration, ramp)
+    return OpenLoop(rate, options.burstiness, _count(options), duration, ramp)
 
 
-def _default(options: Options) -> int | None:
-    return DEFAULT_PROMPTS if options.duration is None else None
+def _count(options: Options) -> int | None:
+    return DEFAULT_PROMPTS if options.count is None and options.duration is None else options.count
 
 
 def _ramp(options: Options) -> Ramp | None:
@@ -149,4 +154,4 @@ def job_for(options: Options, model: str, seed: int, direct: tuple[str, ...]) ->
 
 def _needs_salt(options: Options) -> bool:
     """Made-up text follows from the seed; text from a file would be the same in every run."""
-    return options.cache != "as-is" and options.dataset.name in {"sharegpt", "conversations", "openai"}
+    return options.cache != "as-is" and options.dataset.name in TEXTS

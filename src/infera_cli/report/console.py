@@ -14,9 +14,9 @@ from rich.text import Text
 from infera_cli.report import rows
 from infera_cli.workload.comparison import Row
 from infera_cli.workload.figures import Figures
+from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
 
-TRACES = frozenset({"mooncake", "azure", "burstgpt"})
 COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
 ENDS = {"better": "green", "worse": "red"}
 
@@ -99,16 +99,20 @@ def arrivals(options: dict[str, object]) -> str:
     many = f"{options['count']} requests" if "count" in options else ""
     long = f"{options['duration']:g} s" if "duration" in options else ""
     how = " / ".join(part for part in (many, long) if part)
+    return ", ".join(part for part in (_rhythm(options), how) if part)
+
+
+def _rhythm(options: dict[str, object]) -> str:
     if "concurrency" in options:
-        return f"closed loop, {options['concurrency']} callers, {how}".rstrip(", ")
+        return f"closed loop, {options['concurrency']} callers"
     if "ramp_shape" in options:
-        return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s, {how}"
+        return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s"
     if options.get("rate", "inf") == "inf":
         trace = dict(options.get("dataset") or {}).get("name") in TRACES  # type: ignore[call-overload]
-        return f"trace at speed {options.get('speed', 1.0)}, {how}" if trace else f"all at once, {how}"
+        return f"trace at speed {options.get('speed', 1.0)}" if trace else "all at once"
     burst = options.get("burstiness", 1.0)
     kind = "Poisson" if burst == 1.0 else "constant" if burst == "inf" else f"gamma {burst}"
-    return f"open loop, {kind} {options['rate']} req/s, {how}"
+    return f"open loop, {kind} {options['rate']} req/s"
 
 
 def _latency_table(figures: Figures, title: str, view: View) -> RenderableType:

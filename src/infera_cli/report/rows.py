@@ -14,7 +14,6 @@ from infera_cli.workload.result import Run
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 HEADS = {"p999": "p99.9"}
-ENOUGH_STEADY = 0.2     # a steady span shorter than this share of the run says nothing
 
 LATENCIES = {
     "ttft": ("TTFT", "from sending to the first token"),
@@ -115,8 +114,7 @@ def rates(run: Run) -> Iterator[Fact]:
     yield Fact("completed, between first and last completion", found.between_completions, "req/s")
     yield Fact("input, whole run", found.overall_input_tokens, "tok/s")
     yield Fact("output, whole run", found.overall_output_tokens, "tok/s")
-    steady = found.steady_output_tokens if found.steady_s >= ENOUGH_STEADY * found.window_s else None
-    yield Fact("output, steady part", steady, "tok/s")
+    yield Fact("output, steady part", found.steady_output_tokens, "tok/s")
     yield Fact("output, busiest second", found.peak_output_tokens, "tok/s")
     if found.goodput is not None:
         yield Fact("goodput", found.goodput, "req/s")

@@ -24,6 +24,7 @@ from infera_cli.workload.distribution import Distribution, figures
 from infera_cli.workload.goodput import Slo
 from infera_cli.workload.items import Dataset
 from infera_cli.workload.lengths import Talk
+from infera_cli.workload.names import FROM_FILE, resolve
 from infera_cli.workload.simulated import Outcome, Simulation, attainment, levels
 from infera_cli.workload.synthetic import Lengths
 from infera_cli.workload.traces import Trace
@@ -43,7 +44,7 @@ class Wanted:
     profile: Profile = field(default_factory=Profile)
     seed: int = 1
     slack: float = 8.0
-    ttl: float = 3600.0
+    ttl: float = 600.0
     slos: tuple[Slo, ...] = ()
     attainment: float = 0.95
     gpus: int = 1
@@ -62,7 +63,7 @@ class Simulator:
             raise ConfigError("for callers say how many requests there are (-n): simulated time has no end of its own")
         for name in wanted.policies:
             policy(name)
-        self._name = datasets.resolve(wanted.dataset.name)
+        self._name = resolve(wanted.dataset.name)
         self._dataset: Dataset = datasets.load(wanted.dataset, wanted.seed)
         self.runs: list[Outcome] = []
 
@@ -136,7 +137,7 @@ class Simulator:
         dataset = self._dataset
         if isinstance(dataset, Trace) and not wanted.by_text:
             return cycle(lengths.trace(dataset.sessions, page=dataset.page, block=block))
-        if self._name in datasets.FROM_FILE or wanted.by_text:
+        if self._name in FROM_FILE or wanted.by_text:
             return simulation_text.talks(dataset, block=block)
         prompt = Lengths(spec.input_len, spec.range_ratio)
         output = Lengths(spec.output_len or 128, spec.range_ratio)

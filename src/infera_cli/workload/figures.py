@@ -9,7 +9,8 @@ from infera_cli.workload.distribution import Distribution
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Per second. `overall_*` over the whole window, `steady_*` over the steady span (windows.py)."""
+    """Per second. `overall_*` over the whole window, `steady_*` over the steady span (windows.py), where that is long
+    enough a part of the window to say something."""
 
     window_s: float
     offered_requests: float | None

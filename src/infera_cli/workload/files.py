@@ -6,6 +6,7 @@ near enough to filter by and is never used as a measurement. A bad line is named
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -60,7 +61,7 @@ def sharegpt(
     try:
         rows = msgspec.json.decode(content)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{origin}: not JSON ({error})") from None
+        raise _not_json(content, origin, error) from None
     if not isinstance(rows, list):
         raise ConfigError(f"{origin}: a ShareGPT file is a JSON list of conversations")
     measure = count or estimate
@@ -69,6 +70,16 @@ def sharegpt(
         for number, row in enumerate(rows, 1)
     )
     return need([item for item in found if item is not None], origin, "two turns of fitting length")
+
+
+def _not_json(content: str, origin: str, error: msgspec.DecodeError) -> ConfigError:
+    """The error with the line it is in, which only the slower reader of the two knows."""
+    try:
+        json.loads(content)
+    except json.JSONDecodeError as found:
+        hint = "; for one JSON value a line use --dataset-name conversations" if found.msg == "Extra data" else ""
+        return fault(origin, found.lineno, f"not JSON ({found.msg.lower()}, column {found.colno}){hint}")
+    return ConfigError(f"{origin}: not JSON ({error})")
 
 
 def _conversation(
@@ -93,8 +104,8 @@ def _pairs(said: list[Any]) -> list[tuple[str, str]]:
     question: str | None = None
     for message in (message for message in said if isinstance(message, dict)):
         speaker = message.get("from") or message.get("role")
-        value = message.get("value") or message.get("content")
-        if not isinstance(value, str):
+        value = _said(message)
+        if value is None:
             continue
         if speaker in HUMAN:
             question = value
@@ -102,6 +113,15 @@ def _pairs(said: list[Any]) -> list[tuple[str, str]]:
             pairs.append((question, value))
             question = None
     return pairs
+
+
+def _said(message: dict[str, Any]) -> str | None:
+    """The text of a message, or of its parts of text; None where it has none."""
+    value = message.get("value") or message.get("content")
+    if isinstance(value, list):
+        texts = [part.get("text") for part in value if isinstance(part, dict)]
+        value = "\n".join(text for text in texts if isinstance(text, str)) or None
+    return value if isinstance(value, str) else None
 
 
 def _fits(question: str, answer: str, measure: Count) -> bool:
@@ -119,15 +139,31 @@ def openai_jsonl(lines: Iterable[str], origin: str, *, output: int | None = None
     items = []
     for number, row in numbered(lines, origin):
         body = row.get("body", row) if isinstance(row, dict) else None
-        if not isinstance(body, dict) or not (body.get("messages") or body.get("prompt")):
-            raise fault(origin, number, 'a row needs "messages" or "prompt"')
-        items.append(_request(dict(body), output))
+        if not isinstance(body, dict) or not (_are_messages(body.get("messages")) or _is_prompt(body.get("prompt"))):
+            raise fault(origin, number, 'a row needs "messages" (a list of objects) or "prompt" (text or a list)')
+        items.append(_request(dict(body), output, origin, number))
     return need(items, origin)
 
 
-def _request(body: dict[str, Any], output: int | None) -> Item:
-    length = output or body.pop("output_tokens", None) or body.pop("output_length", None)
-    length = length or body.get("max_completion_tokens") or body.get("max_tokens")
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(message, dict) for message in value)
+
+
+def _is_prompt(value: Any) -> bool:
+    return isinstance(value, (str, list)) and bool(value)
+
+
+def _request(body: dict[str, Any], output: int | None, origin: str, number: int) -> Item:
+    lengths = [
+        (name, body.pop(name, None) if name.startswith("output") else body.get(name))
+        for name in ("output_tokens", "output_length", "max_completion_tokens", "max_tokens")
+    ]
+    for name, found in lengths:
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 1):
+            raise fault(origin, number, f"{name} is {found!r}, not a whole number of at least 1")
+    if not isinstance(body.get("session_id", ""), str):
+        raise fault(origin, number, "session_id is not text")
+    length = output or next((found for _name, found in lengths if found is not None), None)
     if set(body) <= {"prompt", "session_id"} and isinstance(body["prompt"], str):
         return Item(turns=(Turn(body["prompt"], length),), session=body.get("session_id"))
     for name in ("model", "stream", "stream_options"):
@@ -145,7 +181,7 @@ def conversations(
         messages = row.get("messages") or row.get("conversations") if isinstance(row, dict) else None
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise fault(origin, number, 'a row needs a list "messages"')
-        system = next((m["content"] for m in messages if m.get("role") == "system"), "")
+        system = next((_said(message) for message in messages if message.get("role") == "system"), None) or ""
         turns = tuple(
             Turn(question, output or (max(1, measure(answer)) if answer else None), recorded=answer or None)
             for question, answer in _questions(messages)
@@ -160,5 +196,5 @@ def _questions(messages: list[Any]) -> list[tuple[str, str]]:
     pairs = _pairs(messages)
     last = messages[-1] if messages else {}
     if (last.get("role") or last.get("from")) in HUMAN:
-        pairs.append((str(last.get("content") or last.get("value") or ""), ""))
+        pairs.append((_said(last) or "", ""))
     return pairs

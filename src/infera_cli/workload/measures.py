@@ -240,7 +240,8 @@ class Tally:
             overall_input_tokens=rate(self._numbers["input"]), overall_output_tokens=output,
             peak_output_tokens=self._timeline.peak(window, output), steady_s=steady,
             steady_output_tokens=self._timeline.within(
-                open_requests.steady_start, open_requests.steady_end) / steady if steady > 0 else None,
+                open_requests.steady_start, open_requests.steady_end) / steady
+            if steady > windows.ENOUGH_STEADY * window else None,
             goodput=good,
         )
 

@@ -123,8 +123,11 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
 def _about_tokens(figures: Figures) -> list[str]:
     found = []
     counts, chunk = figures.counts, figures.sizes.get("tokens_per_chunk")
-    if counts.sources.get("chunks"):
+    estimated = counts.sources.get("chunks", 0)
+    if estimated > counts.incomplete:
         found.append("output tokens are estimated: the server sent no usage, so chunks were counted")
+    elif estimated:
+        found.append(f"output tokens of {estimated} answers that were cut off are a count of their chunks")
     if chunk is not None and chunk.mean > CHUNKY:
         found.append(f"{chunk.mean:.2f} tokens a chunk: inter-chunk times are not inter-token times")
     if counts.tokens_wrong:

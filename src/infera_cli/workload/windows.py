@@ -16,6 +16,7 @@ import msgspec
 
 BIN = 0.01          # seconds of one bin of the token timeline
 STEADY_SHARE = 0.9
+ENOUGH_STEADY = 0.2     # a steady span shorter than this share of the run says nothing
 DIP = 0.05          # seconds: a shorter fall below, as between two requests of one caller, ends no steady span
 
 

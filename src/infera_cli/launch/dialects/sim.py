@@ -9,7 +9,7 @@ from infera_cli.launch.dialects.vllm import Vllm
 
 
 class Sim(Vllm):
-    """`python -m infera_cli.simengine`, with the interpreter that runs infera."""
+    """`python -m infera_cli.simengine`, with the interpreter that runs infera, and no module of the folder it is in."""
 
     name = "sim"
     bind_host = "127.0.0.1"
@@ -19,7 +19,7 @@ class Sim(Vllm):
 
     def program(self, python: str) -> list[str]:
         """See Dialect."""
-        return [sys.executable, "-m", "infera_cli.simengine"]
+        return [sys.executable, "-P", "-m", "infera_cli.simengine"]
 
     def model(self, args: Sequence[str]) -> str | None:
         """See Dialect; it calls its model sim unless told otherwise."""

@@ -1,0 +1,23 @@
+"""Names of datasets, other tools' included, and what kind each is."""
+
+from __future__ import annotations
+
+from infera_cli.errors import ConfigError
+
+MADE_UP = ("random", "prefix", "multi-turn")
+TEXTS = ("sharegpt", "conversations", "openai")
+TRACES = ("mooncake", "azure", "burstgpt")
+FROM_FILE = (*TEXTS, *TRACES)
+NAMES = (*MADE_UP, *FROM_FILE)
+ALIASES = {
+    "prefix_repetition": "prefix", "generated-shared-prefix": "prefix", "shared_prefix": "prefix",
+    "custom": "openai", "timed_trace": "mooncake", "multi_turn": "multi-turn", "multiturn": "multi-turn",
+}
+
+
+def resolve(name: str) -> str:
+    """Our name of a dataset. Raises ConfigError for an unknown one."""
+    found = ALIASES.get(name, name)
+    if found not in NAMES:
+        raise ConfigError(f"there is no dataset {name!r}; choose from {', '.join(NAMES)}", param="--dataset-name")
+    return found
