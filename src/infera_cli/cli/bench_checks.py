@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from infera_cli.errors import ConfigError
-from infera_cli.workload.names import FROM_FILE, MADE_UP, TEXTS, resolve
 
 
 class Range(NamedTuple):
@@ -41,16 +40,11 @@ RANGES = {
     "max_num_seqs": COUNT, "max_batched": COUNT, "block_size": COUNT, "blocks": COUNT,
 }
 
-MEANT_FOR = {
-    "input_len": MADE_UP, "output_len": (*MADE_UP, *TEXTS), "range_ratio": MADE_UP, "prefix_len": MADE_UP,
-    "groups": ("prefix",), "zipf": ("prefix",), "turns": ("multi-turn",), "turns_ratio": ("multi-turn",),
-    "turn_pause": ("multi-turn",), "multi_turn": ("sharegpt",), "block": ("mooncake",), "dataset_path": FROM_FILE,
-}
-"""Options that mean something for some datasets only."""
-
 
 def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
     """A sentence for every option that was typed and does nothing. Raises ConfigError for a number that cannot be."""
+    from infera_cli.workload.names import MEANT_FOR, resolve
+
     flags = {param.name: param.opts[0] for param in ctx.command.params}
     for name, found in RANGES.items():
         value = asked.get(name)

@@ -13,6 +13,12 @@ ALIASES = {
     "prefix_repetition": "prefix", "generated-shared-prefix": "prefix", "shared_prefix": "prefix",
     "custom": "openai", "timed_trace": "mooncake", "multi_turn": "multi-turn", "multiturn": "multi-turn",
 }
+MEANT_FOR = {
+    "input_len": MADE_UP, "output_len": (*MADE_UP, *TEXTS), "range_ratio": MADE_UP, "prefix_len": MADE_UP,
+    "groups": ("prefix",), "zipf": ("prefix",), "turns": ("multi-turn",), "turns_ratio": ("multi-turn",),
+    "turn_pause": ("multi-turn",), "multi_turn": ("sharegpt",), "block": ("mooncake",), "dataset_path": FROM_FILE,
+}
+"""Options that mean something for some datasets only."""
 
 
 def resolve(name: str) -> str:
