@@ -37,7 +37,8 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     infera simulate --workers 4..64 --goodput ttft:500 tpot:40 --dataset-name mooncake --dataset-path trace.jsonl
     infera simulate --workers 4 --calibrate result.json --rate 12 -d 600
 
-    The same seed gives the same figures. Exit code: 0 fine, 1 no number of workers kept the limits of --goodput.
+    The same seed gives the same figures. Exit code: 0 fine, 1 nothing was served, or no number of workers kept
+    the limits of --goodput.
     """
     if asked["output"] not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {asked['output']!r}")

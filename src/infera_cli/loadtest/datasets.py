@@ -33,10 +33,6 @@ def load(spec: DatasetSpec, seed: int, count: Count | None = None) -> Dataset:
 
 
 def _synthetic(name: str, spec: DatasetSpec, seed: int, count: Count | None) -> Dataset:
-    if spec.input_len < 1:
-        raise ConfigError("the input length must be at least 1 token", param="--random-input-len")
-    if not 0 <= spec.range_ratio < 1:
-        raise ConfigError("the range ratio must be in [0, 1)", param="--random-range-ratio")
     prompt = Lengths(spec.input_len, spec.range_ratio)
     output = Lengths(spec.output_len or 128, spec.range_ratio)
     if name == "random":
