@@ -121,8 +121,14 @@ def test_what_is_given_is_not_given_twice() -> None:
     assert words[3:] == ["--port=9", "--host", "::1", "--kv-events-config", "{}"]
 
 
-def test_r088_every_worker_gets_the_same_hash_seed() -> None:
-    """In its environment, before it starts."""
+@pytest.mark.parametrize("name", list(DIALECTS))
+def test_r088_every_worker_gets_the_same_hash_seed(name: str) -> None:
+    """In its environment, before it starts, whatever the engine."""
+    assert dialect(name).environment(8001)["PYTHONHASHSEED"] == "0"
+
+
+def test_vllm_publishes_its_hashes_as_numbers() -> None:
+    """Unless its surroundings say otherwise."""
     environment = dialect("vllm").environment(8001)
     assert environment == {"PYTHONHASHSEED": "0", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "1"}
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infera_cli.errors import HostUnreachable
+from infera_cli.launch.engines import ENGINES
 from infera_cli.launch.local import LocalMachine
 from infera_cli.launch.machine import Capture
 from infera_cli.launch.processes import Processes
@@ -33,6 +35,35 @@ async def test_b37_pkill_that_matches_nothing_means_already_gone(
     assert (tmp_path / "said").read_text().splitlines() == [
         "-TERM", "-f", "--", r"[p]ypto_serving\.cli.*--port[ =]8001( |$)"]
     assert ("ended with status" in caplog.text) is warned
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+async def test_r088_every_launched_replica_has_the_same_hash_seed(tmp_path: Path, engine: str) -> None:
+    """It is in the environment before the engine starts."""
+    assert await _seed(tmp_path, {}, engine=engine) == "0"
+
+
+@pytest.mark.parametrize(("surroundings", "env", "seed"), [
+    ({"PYTHONHASHSEED": "7"}, {}, "7"), ({}, {"PYTHONHASHSEED": "8"}, "8"),
+    ({"PYTHONHASHSEED": "7"}, {"PYTHONHASHSEED": "8"}, "8"), ({"PYTHONHASHSEED": "random"}, {}, "random"),
+])  # fmt: skip
+async def test_r088_a_hash_seed_that_somebody_set_stays(
+    tmp_path: Path, surroundings: dict[str, str], env: dict[str, str], seed: str
+) -> None:
+    """The machine's own counts, and the host entry's more."""
+    assert await _seed(tmp_path, surroundings, env=env, engine="vllm") == seed
+
+
+async def _seed(folder: Path, surroundings: dict[str, str], **fields: Any) -> str:
+    """The hash seed that a replica of this machine is started with."""
+    python = folder / "python"
+    python.write_text('#!/bin/sh\necho "seed=$PYTHONHASHSEED"\n')
+    python.chmod(0o755)
+    command = (str(python),) if fields.get("engine") == "custom" else ()
+    launch = launches(1, python=str(python), command=command, log_dir=str(folder), **fields)[0]
+    machine = LocalMachine({"PATH": os.environ["PATH"], **surroundings})
+    await Processes({"x": machine}, Nowhere(), RealTime(), Rules()).start(launch, "n1")
+    return Path(launch.log).read_text().strip().partition("=")[2]
 
 
 async def test_a_text_that_arrives_cut_off_does_nothing(tmp_path: Path) -> None:

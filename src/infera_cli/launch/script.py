@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from infera_cli.launch.engines import ONE_SEED
 from infera_cli.launch.shell import LOOK, SIGNAL, START, TAIL
 
 NONCE = "INFERA_LAUNCH_ID"
@@ -74,8 +75,12 @@ class Found:
 def start(
     command: Sequence[str], *, env: Mapping[str, str], workdir: str | None, log: str, record: str, nonce: str
 ) -> str:
-    """Starts `command` detached: own session, all descriptors redirected, its record beside the log."""
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
+    """Starts `command` detached: own session, all descriptors redirected, its record beside the log.
+
+    What `env` does not name and that machine does not set has the values of ONE_SEED.
+    """
+    exports = "".join(f'export {name}="${{{name}-{value}}}"\n' for name, value in ONE_SEED.items())
+    exports += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
     words = [log, record, workdir or "", nonce, str(ROTATE_ABOVE), str(ROTATE_EVERY), *command]
     return f"environment() {{\nexport {NONCE}={shlex.quote(nonce)}\n{exports}}}\n{START}\n{_call('launch', words)}"
 

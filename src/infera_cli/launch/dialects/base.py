@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from infera_cli.launch.dialects.arguments import is_given, number_of, value_of
+from infera_cli.launch.engines import ONE_SEED
 
 TOPIC = "kv-events"
 
@@ -83,8 +84,9 @@ class Dialect:
         }  # fmt: skip
 
     def environment(self, port: int) -> dict[str, str]:
-        """Variables it needs, where its surroundings do not set them."""
-        return {}
+        """Variables it needs, where its surroundings do not set them: one hash seed for all processes of all
+        workers, since inside a process it is too late for that (R088)."""
+        return dict(ONE_SEED)
 
     # ── what a command line says ─────────────────────────────────────────────────────────────────────
     def port(self, args: Sequence[str]) -> int | None:

@@ -19,5 +19,6 @@ class Pypto(Dialect):
         return [python, "-m", "pypto_serving.cli"]
 
     def environment(self, port: int) -> dict[str, str]:
-        """A build folder for each replica, or their builds collide."""
-        return {"PYPTO_PROG_BUILD_DIR": str(Path(tempfile.gettempdir()) / f"pypto-build-{port}")}
+        """See Dialect; a build folder for each replica, or their builds collide."""
+        folder = Path(tempfile.gettempdir()) / f"pypto-build-{port}"
+        return {**super().environment(port), "PYPTO_PROG_BUILD_DIR": str(folder)}

@@ -39,8 +39,8 @@ class Vllm(Dialect):
         return {"enable_kv_cache_events": True, **super().kv_config(kv)}
 
     def environment(self, port: int) -> dict[str, str]:
-        """One hash seed for all processes of all workers: set inside a process it is too late (R088)."""
-        return {"PYTHONHASHSEED": "0", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "1"}
+        """See Dialect; block hashes as numbers, which are the shortest."""
+        return {**super().environment(port), "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "1"}
 
     def half(self, args: Sequence[str]) -> str | None:
         """See Dialect; the role is inside `--kv-transfer-config`."""

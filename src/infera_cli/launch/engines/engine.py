@@ -6,11 +6,13 @@ Values only: nothing here does I/O or reads a clock (design.md §2; engines.md �
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Environment variables that choose devices; a launcher sets exactly one (engines.md §1.3)."""
+ONE_SEED: Mapping[str, str] = {"PYTHONHASHSEED": "0"}
+"""What every launched engine gets where nobody sets it, so that all workers hash blocks alike (R088)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
