@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from time import monotonic
 
 import pytest
 
+from infera_cli.wiring import server as server_module
 from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
 from tests.support.replies import JSON, SSE, chunk, chunked, error, head, sse, unary, word, words
@@ -112,16 +114,16 @@ async def test_r103b_a_reset_before_any_answer_is_retried_once(pair: Setup) -> N
     assert pair.runs() == (1, 1)
 
 
-async def test_r103c_a_reset_after_the_head_is_not_retried(pair: Setup) -> None:
-    """Once a worker has begun to answer nobody else is asked, and the client is told."""
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "unary"])
+async def test_r103c_a_reset_after_the_head_is_not_retried(pair: Setup, streamed: bool) -> None:
+    """Once a worker has begun to answer nobody else is asked; the client gets a cut answer, a stream with an error."""
     session = await pair.pin(pair.u1)
-    pair.u1.always([head(200, [*SSE, ("Transfer-Encoding", "chunked")]), 0.05, Step.RESET])
-    try:
-        response = await raw.post(pair.url, body={"stream": True}, headers=session)
-    except (AssertionError, ConnectionResetError):
-        pass
-    else:
-        assert response.status == 502 or not response.whole
+    fields = [*SSE, ("Transfer-Encoding", "chunked")] if streamed else [*JSON, ("Content-Length", "20")]
+    pair.u1.always([head(200, fields), 0.05, Step.RESET])
+    response = await raw.post(pair.url, body={"stream": streamed}, headers=session)
+    assert (response.status, response.whole) == (200, False)
+    told = [json.loads(one) for one in response.events()]
+    assert [list(one) for one in told] == [["error"]] * streamed
     assert pair.runs() == (1, 0)
 
 
@@ -160,18 +162,33 @@ async def test_r104_when_all_are_busy_the_last_refusal_is_relayed(serve: Serve) 
     assert max(setup.runs()) == 1
 
 
-async def test_r106_one_slow_probe_neither_cuts_a_stream_nor_empties_the_pool(serve: Serve) -> None:
-    """A missed probe while a stream moves changes nothing; requests in that time are served."""
-    setup = await serve(1, "--health-interval", "0.2", "--connect-timeout", "0.2")
-    setup.u1.then(chunked(words(60), gap=0.02))
+async def test_r106_failed_probes_neither_cut_a_stream_nor_empty_the_pool(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probes that fail while a stream moves change nothing; once it is over they count, and one success restores."""
+    monkeypatch.setattr(server_module, "probe_timeout", lambda _connect: 0.15)
+    setup = await serve(1, "--health-interval", "0.1")
+    await setup.ready()
+    setup.u1.then(chunked(words(70), gap=0.02))
     setup.u1.health = [Step.HANG]
+
+    def given_up() -> int:
+        return sum(seen.head.path == "/health" and not seen.sent and seen.ended is not None for seen in setup.u1.probes)
+
     stream = asyncio.create_task(raw.post(setup.url, body={"stream": True}))
     await setup.u1.called()
-    for _ in range(4):
-        assert (await raw.post(setup.url)).status == 200
-        await asyncio.sleep(0.2)
+    async with asyncio.timeout(10):
+        while given_up() < 4:  # noqa: ASYNC110 - no event for us
+            await asyncio.sleep(0.01)
+    assert not stream.done()
+    assert (await setup.server.health())["replicas_ready"] == 1
+    assert (await raw.post(setup.url)).status == 200
+    assert not stream.done()
+    assert (await stream).body == b"".join(words(70))
+    assert stream.result().whole
+    await setup.ready(0)
     setup.u1.health = unary({"status": "ok"})
-    assert (await stream).whole
+    await setup.ready(1)
 
 
 async def test_r107_probes_generate_nothing(serve: Serve) -> None:
