@@ -177,27 +177,41 @@ async def test_r182_an_unsound_id_is_replaced(solo: Setup, name: str, value: str
         assert solo.u1.calls[0].get(name) == echoed
 
 
-@pytest.mark.parametrize("value", [b"a\x0bb", b"a\x7fb", b"a\r\n folded", b"a\x00b", b"a\rb"])
+CONTROL_BYTES = [b"a\x0bb", b"a\x7fb", b"a\r\n folded", b"a\x00b", b"a\rb"]
+
+
+def with_session(value: bytes) -> bytes:
+    """A request with these bytes as its session id."""
+    return (b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-Id: " + value
+            + b"\r\nContent-Length: 2\r\n\r\n{}")
+
+
+@pytest.mark.parametrize("value", CONTROL_BYTES)
 async def test_r182_control_bytes_in_a_header_are_refused(solo: Setup, value: bytes) -> None:
     """A header value with a control byte or a folded line is 400, and no worker hears of it."""
     async with await raw.Client.connect(solo.url) as client:
-        await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-Id: " + value
-                          + b"\r\nContent-Length: 2\r\n\r\n{}")
+        await client.send(with_session(value))
         response = await client.response()
     assert response.status == 400
     assert solo.u1.calls == []
 
 
 async def test_r182_log_lines_stay_single_and_short(serve: Serve) -> None:
-    """One log line a request whatever its ids are, without control bytes, under 2 kB."""
+    """Exactly one log line a request, naming the ids that were answered; none for a head that could not be read."""
     setup = await serve(1, process=True)
-    before = len(setup.server.log)
-    for value in FORGED:
-        await raw.post(setup.url, headers={"X-Request-Id": value, "X-Session-Id": value})
+    answers = [await raw.post(setup.url, headers={"X-Request-Id": value, "X-Session-Id": value}) for value in FORGED]
+    for value in CONTROL_BYTES:
+        async with await raw.Client.connect(setup.url) as client:
+            await client.send(with_session(value))
+            assert (await client.response()).status == 400
     await setup.server.stop()
-    lines = setup.server.log[before:]
+    lines = setup.server.log
     assert [line for line in lines if len(line) > 2048 or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line)] == []
-    assert sum("/v1/chat/completions" in line for line in lines) <= 2 * len(FORGED)
+    asked = [line for line in lines if raw.CHAT in line]
+    assert len(asked) == len(FORGED), lines
+    for line, response in zip(asked, answers, strict=True):
+        assert f" id={response.get('x-request-id')} session={response.get('x-session-id')} " in line
+    assert not any(sign in line for line in lines for sign in ("X-Evil", "AAAA", "[31m", "folded"))
 
 
 async def test_r181_the_admin_token_never_reaches_a_worker(serve: Serve) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from itertools import pairwise
 from time import monotonic
 
 import pytest
 
 from tests.gateway.conftest import Serve, Setup
+from tests.protocol.messages.said import assert_grammar, events, gathered
 from tests.support import raw
 from tests.support.replies import DONE, JSON, LAST, SSE, chunk, chunked, error, event, head, sse, word, words
 from tests.support.stub import Step
@@ -130,8 +132,9 @@ async def test_r010_a_stream_that_just_stops_gets_no_done(serve: Serve) -> None:
     assert not any('"finish_reason": "' in one for one in response.events())
     assert response.body.startswith(b"".join(pieces))
     await setup.server.settled()
-    ok = {k: v for k, v in (await setup.server.metrics()).items() if 'outcome="ok"' in k and "requests" in k}
-    assert sum(ok.values()) == 0, ok
+    counted = {k: v for k, v in (await setup.server.metrics()).items() if "outcome=" in k and "_total" in k and v}
+    assert ['outcome="broken"' in name for name in counted] == [True], counted
+    assert sum(counted.values()) == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES])
@@ -146,26 +149,29 @@ async def test_r011_characters_split_over_chunks_stay_whole(solo: Setup, path: s
 
 
 async def test_r013_chunks_arrive_when_they_are_written(solo: Setup) -> None:
-    """The first chunk comes at once and the gaps between chunks are the worker's."""
+    """Each chunk comes at once, before the next is written, and the gaps between chunks are the worker's."""
+    arrived: list[float] = []
     written: list[float] = []
-    gaps = [asyncio.Event() for _ in range(4)]
-    steps: list[bytes | asyncio.Event] = [head(200, [*SSE, ("Transfer-Encoding", "chunked")])]
-    pieces = words(5)
-    for piece, gap in zip(pieces, [*gaps, None], strict=False):
-        steps.append(chunk(piece))
-        if gap is not None:
-            steps.append(gap)
-    solo.u1.always([*steps, chunk(DONE), b"0\r\n\r\n"])
+    gates = [asyncio.Event() for _ in range(4)]
+    pieces = words(5)[:-1]
+    later = [step for gate, piece in zip(gates, pieces[1:], strict=True) for step in (gate, chunk(piece))]
+    solo.u1.always([head(200, [*SSE, ("Transfer-Encoding", "chunked")]), chunk(pieces[0]), *later, chunk(DONE), LAST])
     async with await raw.Client.connect(solo.url) as client:
         await client.post(body=STREAM)
+        written.append((await solo.u1.called()).started)
         response = await client.head()
-        async for _ in client.body(within=2):       # a chunk held back until the next would never come
-            written.append(monotonic())
-            if gaps:
-                gaps.pop(0).set()
-    assert response.whole
-    assert response.events()[-1] == "[DONE]"
-    assert len(response.chunks) >= 5
+        body = client.body(within=2)                # a chunk held back until the next would never come
+        for gate in [*gates, None]:
+            assert await anext(body)
+            arrived.append(monotonic())
+            if gate is not None:
+                await asyncio.sleep(0.2)            # the worker's pace
+                written.append(monotonic())
+                gate.set()
+        await client.rest()
+    assert (response.body, response.whole) == (b"".join(words(5)), True)
+    assert max(came - left for came, left in zip(arrived, written, strict=True)) < 0.3
+    assert all(0.1 <= later - earlier <= 0.5 for earlier, later in pairwise(arrived)), arrived
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", MESSAGES])
@@ -178,6 +184,24 @@ async def test_r029_usage_chunks_and_comments_pass_unchanged(solo: Setup, path: 
     response = await raw.post(solo.url, path, {"stream": True, "stream_options": {"include_usage": True}})
     assert response.status == 200
     assert (response.body, response.whole) == (b"".join(pieces), True)
+
+
+async def test_r029_usage_chunks_and_comments_are_translated_for_messages(serve: Serve) -> None:
+    """Of the same chat stream a Messages client sees one start, the three pieces, and the tokens of the usage chunk."""
+    setup = await serve(1, "--anthropic", "translate")
+    usage = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 7}}
+    pieces = [event({"id": "c1", "choices": []}), b": ping\n\n", *words(3, None)[:-1], event(word("", "stop")),
+              event(usage), DONE]
+    setup.u1.always(chunked(pieces))
+    asked = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}], **STREAM}
+    response = await raw.post(setup.url, MESSAGES, asked)
+    assert (response.status, response.whole) == (200, True)
+    seen = events(response.body)
+    assert_grammar(seen)
+    assert [one["type"] for one in seen].count("message_start") == 1
+    assert [one["delta"]["text"] for one in seen if one["type"] == "content_block_delta"] == ["w0", "w1", "w2"]
+    assert [one["usage"]["output_tokens"] for one in seen if one["type"] == "message_delta"] == [7]
+    assert gathered(seen)["stop_reason"] == "end_turn"
 
 
 @pytest.mark.parametrize("reason", ["abort", "cancelled"])
