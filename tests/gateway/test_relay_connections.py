@@ -8,6 +8,7 @@ from time import monotonic
 
 import pytest
 
+from infera_cli.config.settings import ServeSettings
 from infera_cli.gateway.options import Timeouts
 from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
@@ -81,9 +82,26 @@ async def test_r022_a_fresh_connection_that_ends_unanswered_is_not_retried_there
     assert len(solo.u1.calls) == 1
 
 
-async def test_r023_client_connections_live_for_a_minute_by_default() -> None:
-    """The default idle keep-alive is at least 60 s, longer than that of a usual proxy in front."""
-    assert Timeouts().keep_alive >= 60
+async def test_r023_client_connections_live_for_a_minute_by_default(serve: Serve) -> None:
+    """With no setting given an idle connection is used again after 60 s, and is closed at its limit, not before."""
+    setup = await serve(1)
+    gate, limit = setup.server._server.gate, ServeSettings().keep_alive_timeout
+
+    def idle_for(seconds: float) -> None:
+        for connection in list(gate.connections):
+            connection.sweep(gate.clock() + seconds)
+
+    async with await raw.Client.connect(setup.url) as client:
+        assert (await client.get("/health")).status == 200
+        assert all(connection.timeout_keep_alive_task is None for connection in gate.connections)
+        idle_for(60)
+        await client.post()
+        assert (await client.response()).status == 200
+        idle_for(limit - 1)
+        await client.post()
+        assert (await client.response()).status == 200
+        idle_for(limit + 1)
+        assert await client.ended() == b""
 
 
 async def test_r023_keep_alive_is_honoured(serve: Serve) -> None:
@@ -96,7 +114,7 @@ async def test_r023_keep_alive_is_honoured(serve: Serve) -> None:
         assert (await client.response()).status == 200
         since = monotonic()
         await client.ended(within=4)
-        assert 0.5 < monotonic() - since < 3
+        assert 0.9 < monotonic() - since < 2
 
 
 async def test_r023_health_and_relay_share_a_connection(solo: Setup) -> None:
@@ -204,7 +222,7 @@ async def test_r149_descriptors_do_not_leak(serve: Serve) -> None:
                 worst = max(worst, descriptors(setup.server.pid) if n % 10 == 0 else 0)
 
     await asyncio.gather(*(many() for _ in range(concurrency)))
-    assert worst <= baseline + 2 * concurrency + 20
+    assert worst <= baseline + concurrency + 20
     assert "Too many open files" not in "\n".join(setup.server.log)
 
 
