@@ -96,6 +96,17 @@ def test_files_are_written(infera: Infera, tmp_path: Path) -> None:
     assert not re.search(r"(src|href)=\"(?!data:)|@import|<script", page)
 
 
+def test_r173_a_report_file_of_two_processes(infera: Infera, tmp_path: Path) -> None:
+    """--processes 2 writes one file with the requests of both."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "8", "-c", "4", "--processes", "2", *FAST,
+                       "--result-filename", "r.json", "--save-detailed")
+    assert found.code == 0, found.err
+    saved = json.loads((tmp_path / "r.json").read_text())["runs"][0]
+    assert (saved["figures"]["counts"]["ok"], saved["client"]["processes"]) == (8, 2)
+    assert len((tmp_path / "r.requests.jsonl").read_text().splitlines()) == 8
+
+
 def test_compat_vllm_writes_its_keys(infera: Infera, tmp_path: Path) -> None:
     """--compat vllm writes the keys that people script against."""
     with failing(0) as target:
@@ -108,6 +119,48 @@ def test_compat_vllm_writes_its_keys(infera: Infera, tmp_path: Path) -> None:
             "p99_e2el_ms", "max_concurrent_requests", "request_rate", "burstiness", "date", "backend",
             "model_id", "num_prompts"} <= set(saved)
     assert (saved["completed"], saved["failed"]) == (4, 0)
+    assert "ttfts" not in saved
+
+
+def test_compat_vllm_writes_its_lists_with_the_details(infera: Infera, tmp_path: Path) -> None:
+    """--save-detailed adds a member a request: lengths, times, texts; a failure has its error and no length."""
+    with failing(1) as target:
+        infera("bench", "--base-url", target.url, "-n", "4", "-c", "1", *FAST, "--compat", "vllm", "--save-detailed",
+               "--result-filename", "v.json")
+    saved = json.loads((tmp_path / "v.json").read_text())
+    assert [saved[name] for name in ("output_lens", "errors")] == [[0, 2, 2, 2], ["{}", "", "", ""]]
+    assert [len(saved[name]) for name in ("input_lens", "ttfts", "itls", "start_times")] == [4, 4, 4, 4]
+    assert saved["ttfts"][0] == 0.0
+    assert all(ttft >= 0.01 for ttft in saved["ttfts"][1:])
+    assert saved["start_times"] == sorted(saved["start_times"])
+    assert [len(gaps) for gaps in saved["itls"]] == [0, 1, 1, 1]
+    assert all(saved["generated_texts"][1:])
+
+
+def test_profile_runs_the_profilers_while_the_load_does(infera: Infera) -> None:
+    """POST /start_profile, the load, POST /stop_profile; a server that has none is told before the load, exit 1."""
+    fine = Script([(0.0, b"{}")], kind="application/json")
+
+    def reply(got: Got) -> Script:
+        return fine if got.path.endswith("_profile") else stream(0.01, 0.0, 2)
+
+    with TimedTarget(reply) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "2", "-c", "1", *FAST, "--profile")
+        paths = [got.path for got in target.got if not got.path.endswith("/models")]
+    assert found.code == 0, found.err
+    assert (paths[0], paths[-1], len(paths)) == ("/start_profile", "/stop_profile", 4)
+    with TimedTarget(lambda _got: Script([(0.0, b"{}")], status=404)) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "2", "--model", "m", *FAST, "--profile")
+    assert found.code == 1
+    assert "POST /start_profile was answered 404: start the engine with its profiler on" in found.err
+
+
+def test_a_gate_decides_the_exit_code(infera: Infera) -> None:
+    """A run that is fine in itself exits 1 when the limit that was asked for is missed, and says which."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "2", *FAST, "--gate", "cpu:1", "hits:0.9")
+    assert found.code == 1
+    assert "missed   hits is 0, asked was ≥ 0.9" in found.out
 
 
 def test_json_on_stdout_is_only_json(infera: Infera) -> None:

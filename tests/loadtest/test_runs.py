@@ -75,14 +75,18 @@ def test_r160_overall_and_steady_rate_have_their_own_names() -> None:
 
 
 def test_r164_prompts_of_runs_and_sweep_points_are_new() -> None:
-    """A run and the points of a sweep share no 64-token prefix."""
+    """Two runs with the same options and the three points of a sweep share no 64-token prefix; of one seed they do."""
     spec = DatasetSpec(input_len=80, output_len=2)
     with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
-        run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
-        swept = document(target.url, dataset=spec, count=10, sweep=("concurrency", (2.0, 10.0)))
-        assert len(target.got) == 30
+        for _ in range(2):
+            run(target.url, dataset=spec, count=10, concurrency=10)
+        swept = document(target.url, dataset=spec, count=10, sweep=("concurrency", (2.0, 5.0, 10.0)))
+        assert len(target.got) == 50
         assert repeated_prefixes(target.got) == 0
-        assert [found.cell for found in swept.runs] == ["concurrency=2", "concurrency=10"]
+        assert [found.cell for found in swept.runs] == ["concurrency=2", "concurrency=5", "concurrency=10"]
+        for _ in range(2):
+            run(target.url, dataset=spec, count=10, concurrency=10, seed=5)
+        assert repeated_prefixes(target.got) == 10
 
 
 def test_r166_what_is_sent_is_as_long_as_asked() -> None:

@@ -16,6 +16,7 @@ from infera_cli.report.progress import Bar
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
 from infera_cli.workload.figures import Figures
+from infera_cli.workload.gates import parse as parse_gates
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run, decode, encode
@@ -39,8 +40,9 @@ def run(cell: str = "", repeat: int = 0, scale: float = 1.0, **options: Any) -> 
     around = Circumstances(max_error_rate=0.1)
     return Run(cell, repeat, "2026-01-01T10:00:00+00:00", False,
                {"model": "m", "rate": 10.0, "dataset": {"name": "random"}, "seed": 1, "cache": "cold", **options},
-               {"url": "http://x", "workers": {"w0": "u", "w1": "u"}}, Client("here", 1, 0.1, 0.1, "same host"), found,
-               None, judge(found, around))
+               {"url": "http://x", "workers": {"w0": "u", "w1": "u"},
+                "router": {"version": "1.2.3", "policy": "session", "config": "0123abcd"}},
+               Client("here", 1, 0.1, 0.1, "same host"), found, None, judge(found, around))
 
 
 def test_the_console_report_has_every_part() -> None:
@@ -48,10 +50,30 @@ def test_the_console_report_has_every_part() -> None:
     told = console.report(Document((run(),), "0"))
     for words in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
                   "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
-                  "within all limits", "1 × http_500: <boom>", "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
+                  "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
+                  "input, steady part", "input and output, whole run", "completed, steady part", "TTFT, failures as ∞", "within all limits",
+                  "1 × http_500: <boom>", "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
         assert words in told
     assert told.rstrip().splitlines()[-1] == "VALID"
     assert "\x1b" not in told
+
+
+def test_failures_are_in_the_adjusted_rows_of_every_report() -> None:
+    """With a failure in 101 the adjusted p50 is a time and the adjusted p99.9 is endless, for people and on the page."""
+    found = {row.key: row.cells for row in rows.adjusted(figures())}
+    assert found["ttft"]["p999"] == "∞"
+    assert 100 < float(found["ttft"]["p50"]) < 125
+    assert "TTFT, failures as ∞" in page.report(Document((run(),), "0"))
+
+
+def test_a_missed_gate_is_told() -> None:
+    """In the console and on the page, and what was kept is not named."""
+    gates = parse_gates(["lag_p99:5", "http_500:0"])
+    judged = judge(figures(), Circumstances(max_error_rate=0.1, gates=gates))
+    document = Document((msgspec.structs.replace(run(), verdict=judged),), "0")
+    for told in (console.report(document), page.report(document)):
+        assert "http_500 is 0.009901, asked was ≤ 0" in told
+        assert "lag_p99" not in told
 
 
 def test_percentiles_with_few_samples_are_marked() -> None:

@@ -12,6 +12,7 @@ from infera_cli.workload.figures import Figures, imbalance
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.sample import Sample, pack, unpack_all
+from infera_cli.workload.verdict import error_rate
 from tests.workload.samples import failure, sample
 
 
@@ -60,6 +61,13 @@ def test_r155_known_chunk_sizes_make_inter_token_times() -> None:
     assert found.latency["itl"].n == 12
 
 
+def test_tpot_without_the_first_chunk_where_its_tokens_are_known() -> None:
+    """Three chunks of 4 tokens over 80 ms: TPOT over the 11 tokens after the first, adjusted over the 8 after its chunk."""
+    found = figures(sample(0, 0.04, (0.04,) * 2, output=12, weights=array("H", [4] * 3).tobytes())).latency
+    assert (found["tpot"].mean, found["tpot_adj"].mean) == (pytest.approx(0.08 / 11), pytest.approx(0.01))
+    assert "tpot_adj" not in figures(sample(0, 0.04, (0.04,) * 2, output=12)).latency
+
+
 def test_r157_failures_are_in_no_latency() -> None:
     """80 successes, 10 answers of 500, 10 resets: latency over the 80, 800 tokens, errors 20 % in two kinds."""
     good = [sample(n * 0.01, 0.1, (0.0,) * 9) for n in range(80)]
@@ -71,6 +79,7 @@ def test_r157_failures_are_in_no_latency() -> None:
     assert found.latency["ttft"].n == found.latency["e2el"].n == 80
     assert found.latency["e2el"].min == pytest.approx(0.1)
     assert found.counts.output_tokens == 800
+    assert error_rate(found) == pytest.approx(0.2)
 
 
 def test_failures_take_for_ever_in_adjusted_percentiles() -> None:
@@ -105,6 +114,17 @@ def test_a_steady_part_that_is_too_short_gives_no_rate() -> None:
     assert long.rates.steady_output_tokens is not None
     assert short.rates.steady_s == pytest.approx(0.5)
     assert short.rates.steady_output_tokens is None
+    assert (short.rates.steady_requests, short.rates.steady_input_tokens) == (None, None)
+
+
+def test_steady_rates_are_of_what_happened_in_the_steady_part() -> None:
+    """Two callers for ten seconds and one alone for five more: eight answers ended within the ten, ten prompts were read."""
+    both = [sample(2.0 * n, 0.5, (1.5,)) for n in range(5)] * 2
+    found = figures(*both, sample(10.0, 0.5, (4.5,)))
+    assert found.rates.steady_s == pytest.approx(10)
+    assert found.rates.steady_requests == pytest.approx(0.8)
+    assert found.rates.steady_input_tokens == pytest.approx(10)
+    assert found.rates.overall_tokens == pytest.approx((11 * 10 + 11 * 2) / 15)
 
 
 def test_r169_percentiles_never_cross() -> None:

@@ -17,7 +17,7 @@ SAME = (
     "stream", "ignore_eos", "per_chunk_usage", "insecure", "ca", "rate", "burstiness", "concurrency",
     "max_concurrency", "count", "duration", "ramp_start", "ramp_end", "speed", "think", "seed", "cache", "warmups",
     "grace", "feed_back", "tokenizer", "processes", "attainment", "repeat", "cooldown", "max_error_rate",
-    "allow_degraded", "placement", "master", "expect_workers",
+    "allow_degraded", "profile", "placement", "master", "expect_workers",
 )
 """What is called the same there."""
 
@@ -28,7 +28,7 @@ def options_from(asked: dict[str, Any]) -> Any:
     Raises UsageError for what does not parse, ConfigError for what cannot be.
     """
     from infera_cli.loadtest.options import Options
-    from infera_cli.workload import goodput
+    from infera_cli.workload import gates, goodput
 
     one_of("--cache", asked["cache"], CACHES)
     one_of("--over", asked["over"], KINDS)
@@ -45,8 +45,10 @@ def options_from(asked: dict[str, Any]) -> Any:
         headers=headers(asked["header"] or (), asked["api_key_file"]), extra_body=extra_body(asked["extra_body"]),
         dataset=dataset_from(asked), ramp_shape=asked["ramp"], limits=_limits(asked),
         always_session=asked["sessions"], direct=direct, slos=goodput.parse(asked["goodput"] or ()),
-        sweep=sweep(asked["sweep"]), find_max=asked["over"] if asked["find_max"] else None,
-        save_text=False, metadata=dict(pair("--metadata", text) for text in asked["metadata"] or ()),
+        gates=gates.parse(asked["gate"] or ()), sweep=sweep(asked["sweep"]),
+        find_max=asked["over"] if asked["find_max"] else None,
+        save_text=asked["compat"] == "vllm" and asked["save_detailed"],
+        metadata=dict(pair("--metadata", text) for text in asked["metadata"] or ()),
         **{name: asked[name] for name in SAME},
     )
 
@@ -196,7 +198,7 @@ class Outputs(NamedTuple):
         if not document.runs:
             return
         if self.result is not None:
-            write(self.result, files.vllm(document) if self.compat == "vllm" else encode(document))
+            write(self.result, files.vllm(document, self.details) if self.compat == "vllm" else encode(document))
         if self.csv is not None:
             write(self.csv, files.table(document).encode())
         if self.html is None and self.plot is None:

@@ -10,7 +10,7 @@ import typer
 
 TARGET, LOAD, DATA = "Target", "Load", "Dataset"
 JUDGE, MACHINE, OUTPUT = "Judgement", "Load machines", "Output"
-SEVERAL = frozenset({"--goodput", "--metadata", "--header", "--direct-url"})
+SEVERAL = frozenset({"--goodput", "--gate", "--metadata", "--header", "--direct-url"})
 """Options after which several values may follow, as in vLLM."""
 
 
@@ -79,6 +79,7 @@ def _load() -> dict[str, tuple[Any, Any, Any]]:
         "speed": option(float, 1.0, "--speed", metavar="X", help="Replay a trace so many times faster."),
         "think": option(float, 0.0, "--think-time", metavar="S", help="Pause of a caller between requests."),
         "sessions": option(bool, False, "--sessions", help="A session id on every request, too."),
+        "profile": option(bool, False, "--profile", help="Have the engines' profilers run while the load does."),
         "direct": option(bool, False, "--direct", help="Send every second request past the router."),
         "direct_url": option(list[str] | None, None, "--direct-url", metavar="URL",
                              help="Worker for --direct; default: those the router lists."),
@@ -137,6 +138,8 @@ def _rest() -> dict[str, tuple[Any, Any, Any]]:
                           help="Limits, e.g. ttft:300 tpot:30 e2el:3000."),
         "attainment": option(JUDGE, float, 0.95, "--attainment", metavar="SHARE",
                              help="--find-max: share that must meet them."),
+        "gate": option(JUDGE, list[str] | None, None, "--gate", metavar="NAME:LIMIT",
+                       help="Exit 1 beyond it, e.g. lag_p99:5 cpu:0.7 rate:0.99 hits:0.5 truncated:0."),
         "max_error_rate": option(JUDGE, float, 0.0, "--max-error-rate", metavar="SHARE",
                                  help="Share of failures that is still exit code 0."),
         "allow_degraded": option(JUDGE, bool, False, "--allow-degraded",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from infera_cli.config.catalogue import catalogue
 from infera_cli.config.layers import Flags, Loaded, load
+
+
+def fingerprint(settings: Any) -> str:
+    """Twelve hex digits, the same where all settings are, secrets aside: benchmarks say under which they ran."""
+    rows = catalogue(type(settings))
+    told = [f"{name}={getattr(settings, name)!r}" for name, row in rows.items() if not row.secret]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
 
 
 def inspect(section: str, model: type, flags: Flags, environ: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import platform
 import secrets
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from time import sleep
@@ -20,6 +21,7 @@ from infera_cli.loadtest import datasets, processes, spool, target
 from infera_cli.loadtest import options as asked
 from infera_cli.loadtest.job import Job, Progress
 from infera_cli.loadtest.options import Options
+from infera_cli.loadtest.profiler import profiled
 from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Replay, planned, span
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.measures import Tally
@@ -144,7 +146,8 @@ class Bench:
         started = datetime.now(UTC).isoformat(timespec="seconds")
         before = target.predicted(options, self._about) or 0.0
         with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
-            outcome = self._load(job, options, Path(folder))
+            with profiled(options, self._about) if options.profile else nullcontext():
+                outcome = self._load(job, options, Path(folder))
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
         expected = target.predicted(options, self._about)
         around = self._around(options, outcome)
@@ -153,7 +156,7 @@ class Bench:
             options={**options.shown(), "seed": seed, "model": self._about.model},
             target={
                 "url": options.base_url, "models": list(self._about.models),
-                "workers": self._about.workers,
+                "workers": self._about.workers, "router": self._about.router,
                 **({"predicted_cached_tokens": expected - before} if expected is not None else {}),
             },
             client=Client(
@@ -197,7 +200,7 @@ class Bench:
             cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
             allow_degraded=options.allow_degraded, cold=options.cache == "cold",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
-            halved=bool(self._direct), rows=self._size,
+            halved=bool(self._direct), rows=self._size, gates=options.gates,
         )
 
     # ── what to expect ───────────────────────────────────────────────────────────────────────────────
@@ -252,4 +255,5 @@ def _row(sample: Sample) -> dict[str, Any]:
     found = {name: getattr(sample, name) for name in names}
     found["gaps_s"] = [gap / 1e6 for gap in sample.gap_list()]
     found["chunk_tokens"] = list(sample.known_weights())
+    found["tokens"], found["tokens_from"] = sample.tokens()
     return found

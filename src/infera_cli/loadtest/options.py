@@ -9,7 +9,7 @@ import msgspec
 
 from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec, Job, Limits, Target
-from infera_cli.workload import goodput, text
+from infera_cli.workload import gates, goodput, text
 from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Ramp, RampShape, Replay, check
 from infera_cli.workload.names import TEXTS, TRACES
 from infera_cli.workload.requests import Dialect, Shape
@@ -59,6 +59,8 @@ class Options(msgspec.Struct, frozen=True):
     processes: int = 1
     direct: tuple[str, ...] | None = None
     slos: tuple[goodput.Slo, ...] = ()
+    gates: tuple[gates.Gate, ...] = ()
+    profile: bool = False
     attainment: float = 0.95
     sweep: tuple[str, tuple[float, ...]] | None = None
     find_max: str | None = None

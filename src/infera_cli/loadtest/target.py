@@ -18,11 +18,13 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the target said. `workers` are base URLs by worker id, when it is a router of ours."""
+    """What the target said. When it is a router of ours, `workers` are base URLs by worker id, and `router` says its
+    version, its policy, and the hash of its settings."""
 
     model: str
     models: tuple[str, ...]
     workers: dict[str, str]
+    router: dict[str, str] = {}
 
 
 def base(url: str) -> str:
@@ -43,14 +45,17 @@ def look(options: Options, patience: float = 0.0) -> About:
 
     Raises ServerUnreachable, or ConfigError when it does not serve the model or refuses the key.
     """
-    trust = _trust(options)
-    with httpx.Client(headers=options.headers, timeout=TIMEOUT, verify=trust, trust_env=False) as client:
+    checked = trust(options)
+    with httpx.Client(headers=options.headers, timeout=TIMEOUT, verify=checked, trust_env=False) as client:
         answer = _first(client, f"{options.base_url}/v1/models", patience)
         models = _models(answer)
-        return About(_choose(options, models), models, _workers(client, options.base_url))
+        workers = _workers(client, options.base_url)
+        router = _router(client, options.base_url) if workers else {}
+        return About(_choose(options, models), models, workers, router)
 
 
-def _trust(options: Options) -> ssl.SSLContext | bool:
+def trust(options: Options) -> ssl.SSLContext | bool:
+    """Which certificates the target may have. Raises ConfigError."""
     if options.insecure or options.ca is None:
         return not options.insecure
     try:
@@ -105,6 +110,14 @@ def _workers(client: httpx.Client, url: str) -> dict[str, str]:
         return {}
 
 
+def _router(client: httpx.Client, url: str) -> dict[str, str]:
+    try:
+        said = client.get(f"{url}/health").json()
+        return {name: str(said[name]) for name in ("version", "policy", "config")}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return {}
+
+
 _PREDICTED = "infera_kv_expected_cached_tokens_total{"
 
 
@@ -114,7 +127,7 @@ def predicted(options: Options, about: About) -> float | None:
     if not about.workers:
         return None
     try:
-        page = httpx.get(f"{options.base_url}/metrics", timeout=TIMEOUT, verify=_trust(options), trust_env=False).text
+        page = httpx.get(f"{options.base_url}/metrics", timeout=TIMEOUT, verify=trust(options), trust_env=False).text
         found = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(_PREDICTED)]
     except (httpx.HTTPError, ValueError):
         return None

@@ -18,6 +18,7 @@ from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
 
 COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
+LISTED = 8  # workers named in the header
 ENDS = {"better": "green", "worse": "red"}
 
 
@@ -26,6 +27,10 @@ class View(NamedTuple):
 
     metrics: tuple[str, ...] = ()
     statistics: tuple[str, ...] = rows.STATISTICS
+
+    def shows(self, key: str) -> bool:
+        """Whether this latency is among them."""
+        return not self.metrics or key in self.metrics
 
 
 def report(
@@ -66,7 +71,7 @@ def find_max(found: dict[str, object]) -> str:
 
 
 def _run(run: Run, view: View) -> list[RenderableType]:
-    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms", view)]
+    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms", view, adjusted=True)]
     split = rows.router(run.figures)
     if split:
         blocks.append(_table("time to the first byte, ms", split, view))
@@ -80,10 +85,10 @@ def _run(run: Run, view: View) -> list[RenderableType]:
 def _header(run: Run) -> list[RenderableType]:
     options = run.options
     dataset, load = options.get("dataset", {}), arrivals(options)
-    behind = f"  {len(run.target['workers'])} workers" if run.target.get("workers") else ""
     lines = [
         Text(f"── {rows.title(run)} " + "─" * 40, style="bold"),
-        Text(f"target   {run.target['url']}  model {options.get('model')}{behind}"),
+        Text(f"target   {run.target['url']}  model {options.get('model')}"),
+        *map(Text, behind(run)),
         Text(f"load     {load}, dataset {dataset.get('name')}, seed {options.get('seed')},"
              f" cache {options.get('cache')}"),
         Text(f"client   {run.client.host}, {run.client.processes} process"
@@ -92,6 +97,18 @@ def _header(run: Run) -> list[RenderableType]:
     if run.partial:
         lines.append(Text("PARTIAL: the run was interrupted", style="bold yellow"))
     return [*lines, Text("")]
+
+
+def behind(run: Run) -> list[str]:
+    """What the target says of itself when it is a router of ours, a line each."""
+    router, workers = run.target.get("router"), run.target.get("workers")
+    said = []
+    if router:
+        said.append(f"router   infera {router['version']}, policy {router['policy']}, settings {router['config']}")
+    if workers:
+        listed = ", ".join(list(workers)[:LISTED]) + (", …" if len(workers) > LISTED else "")
+        said.append(f"workers  {len(workers)}: {listed}")
+    return said
 
 
 def arrivals(options: dict[str, object]) -> str:
@@ -115,9 +132,12 @@ def _rhythm(options: dict[str, object]) -> str:
     return f"open loop, {kind} {options['rate']} req/s"
 
 
-def _latency_table(figures: Figures, title: str, view: View) -> RenderableType:
-    every = rows.latencies(figures)
-    return _table(title, [row for row in every if not view.metrics or row.key in view.metrics], view)
+def _latency_table(figures: Figures, title: str, view: View, *, adjusted: bool = False) -> RenderableType:
+    table = _table(title, [row for row in rows.latencies(figures) if view.shows(row.key)], view)
+    for row in rows.adjusted(figures) if adjusted else ():
+        if view.shows(row.key):
+            table.add_row(row.label, *(row.cells.get(name, "") for name in view.statistics), "")
+    return table
 
 
 def _table(title: str, latencies: Sequence[rows.Latency], view: View) -> Table:
@@ -183,6 +203,7 @@ def _verdict(run: Run) -> list[RenderableType]:
     found = run.verdict
     lines = [Text(f"note     {warning}", style="yellow") for warning in found.warnings]
     said = f"{found.status}" + (": " + "; ".join(found.reasons) if found.reasons else "")
+    lines += [Text(f"missed   {limit}", style="bold red") for limit in found.missed]
     return [*lines, Text(said, style=COLOURS[found.status]), Text("")]
 
 

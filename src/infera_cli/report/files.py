@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,9 +19,31 @@ VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
 """vLLM's ITL is the gap between chunks, which is our ICL (bench-and-cli §A1)."""
 
 
-def vllm(document: Document) -> bytes:
-    """The last run under the keys of `vllm bench serve --save-result`."""
-    return msgspec.json.format(msgspec.json.encode(_vllm(document.runs[-1])), indent=1)
+def vllm(document: Document, details: Path | None = None) -> bytes:
+    """The last run under the keys of `vllm bench serve --save-result`; with the file of `--save-detailed` also its
+    lists, one member a request, in the order of their sending."""
+    run = document.runs[-1]
+    found = _vllm(run)
+    if details is not None:
+        with details.open("rb") as lines:
+            every = map(msgspec.json.decode, lines)
+            mine = (row for row in every if (row["cell"], row["repeat"]) == (run.cell, run.repeat))
+            found |= _vllm_lists(sorted(mine, key=lambda row: row["sent"]))
+    return msgspec.json.format(msgspec.json.encode(found), indent=1)
+
+
+def _vllm_lists(requests: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    def ttft(row: dict[str, Any]) -> float:
+        return 0.0 if row["first"] is None else float(row["first"] - row["sent"])
+
+    return {
+        "input_lens": [row["input"] or 0 for row in requests],
+        "output_lens": [row["tokens"] if row["outcome"] == "ok" else 0 for row in requests],
+        "ttfts": [ttft(row) for row in requests], "itls": [row["gaps_s"] for row in requests],
+        "start_times": [row["sent"] for row in requests],
+        "generated_texts": [row["text"] or "" for row in requests],
+        "errors": ["" if row["outcome"] == "ok" else row["error"] or row["outcome"] for row in requests],
+    }
 
 
 def _vllm(run: Run) -> dict[str, Any]:

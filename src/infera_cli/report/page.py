@@ -109,10 +109,14 @@ def _run(run: Run) -> Iterator[str]:
         f'<p class="quiet">{escape(str(run.target["url"]))} · {escape(str(run.options.get("model")))} · '
         f"{escape(console.arrivals(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
     )
+    if verdict.missed:
+        yield "<ul>" + "".join(f"<li><b>missed: {escape(text)}</b></li>" for text in verdict.missed) + "</ul>"
+    if lines := console.behind(run):
+        yield f'<p class="quiet">{"<br>".join(map(escape, lines))}</p>'
     if verdict.warnings:
         yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in verdict.warnings) + "</ul>"
     yield pictures(_drawings(figures))
-    yield _latency_table("Latency, ms", rows.latencies(figures))
+    yield _latency_table("Latency, ms", rows.latencies(figures), rows.adjusted(figures))
     split = rows.router(figures)
     if split:
         yield _latency_table("Time to the first byte, ms", split)
@@ -158,9 +162,13 @@ def _failures(run: Run) -> str:
     return f"<p>{head}</p>" + (table(("Failure", "requests", "first message"), lines) if lines else "")
 
 
-def _latency_table(title: str, found: Sequence[rows.Latency]) -> str:
+def _latency_table(
+    title: str, found: Sequence[rows.Latency], adjusted: Sequence[rows.Adjusted] = ()
+) -> str:
     heads = (title, *(rows.HEADS.get(name, name) for name in rows.STATISTICS), "n")
-    return table(heads, ((row.label, *_cells(row.figures)) for row in found))
+    lines = [(row.label, *_cells(row.figures)) for row in found]
+    lines += [(row.label, *(row.cells.get(name, "") for name in rows.STATISTICS), "") for row in adjusted]
+    return table(heads, lines)
 
 
 def _cells(figures: Distribution) -> list[str]:

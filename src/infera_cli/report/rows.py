@@ -19,6 +19,7 @@ LATENCIES = {
     "ttft": ("TTFT", "from sending to the first token"),
     "ttft_sched": ("TTFT from schedule", "from the planned instant to the first token"),
     "tpot": ("TPOT", "(last - first token) / (tokens - 1)"),
+    "tpot_adj": ("TPOT, first chunk aside", "(last - first token) / (tokens - those of the first chunk)"),
     "itl": ("ITL", "between tokens, where the tokens of each chunk are known"),
     "icl": ("ICL", "between chunks that carry tokens"),
     "e2el": ("E2EL", "from sending to the last token"),
@@ -69,9 +70,11 @@ def latencies(figures: Figures) -> list[Latency]:
 
 
 def _says_nothing(key: str, found: dict[str, Distribution]) -> bool:
-    """A queue that never held anybody, or a first visible token that always was the first token."""
+    """A queue that never held anybody, a first visible token that always was the first token, first chunks of one."""
     if key == "queue":
         return found[key].max == 0
+    if key == "tpot_adj":
+        return "tpot" in found and found[key].mean == found["tpot"].mean
     return key == "ttfo" and "ttft" in found and found[key].mean == found["ttft"].mean
 
 
@@ -99,6 +102,26 @@ def overhead(run: Run) -> list[str]:
     return found
 
 
+class Adjusted(NamedTuple):
+    """A row of percentiles in which every failed request counts as one that never ended; `cells` are milliseconds by
+    name, as people read them."""
+
+    key: str
+    label: str
+    cells: dict[str, str]
+
+
+def adjusted(figures: Figures) -> list[Adjusted]:
+    """Such rows, where requests failed."""
+    return [
+        Adjusted(
+            key, f"{LATENCIES[key][0]}, failures as ∞",
+            {name: "∞" if value is None else _plain(value * 1e3) for name, value in found.items()},
+        )
+        for key, found in figures.adjusted.items()
+    ]
+
+
 def sizes(figures: Figures) -> list[tuple[str, Distribution]]:
     """Lengths in tokens."""
     return [(label, figures.sizes[key]) for key, label in SIZES.items() if key in figures.sizes]
@@ -111,9 +134,12 @@ def rates(run: Run) -> Iterator[Fact]:
     yield Fact("asked rate", found.offered_requests, "req/s")
     yield Fact("sent", found.sent_requests if counts.sent > 1 else None, "req/s")
     yield Fact("completed, whole run", found.overall_requests, "req/s")
+    yield Fact("completed, steady part", found.steady_requests, "req/s")
     yield Fact("completed, between first and last completion", found.between_completions, "req/s")
     yield Fact("input, whole run", found.overall_input_tokens, "tok/s")
     yield Fact("output, whole run", found.overall_output_tokens, "tok/s")
+    yield Fact("input and output, whole run", found.overall_tokens, "tok/s")
+    yield Fact("input, steady part", found.steady_input_tokens, "tok/s")
     yield Fact("output, steady part", found.steady_output_tokens, "tok/s")
     yield Fact("output, busiest second", found.peak_output_tokens, "tok/s")
     if found.goodput is not None:

@@ -19,6 +19,7 @@ import uvloop
 
 from infera_cli import __version__
 from infera_cli.config.discovery import backend_of
+from infera_cli.config.inspect import fingerprint
 from infera_cli.config.keys import client_keys
 from infera_cli.config.serve import admin_token
 from infera_cli.config.settings import ServeSettings
@@ -229,6 +230,7 @@ class Server:
             broken_sessions=self.cache.sessions.listing if self.cache else None,
             version=__version__,
             policy=self.policy.name,
+            config=fingerprint(self.settings),
             is_draining=lambda: self.stopping,
             sources=self._source_states,
             source_kind="discovery" if self.discovery else "files",

@@ -23,6 +23,9 @@ class Rates(msgspec.Struct, frozen=True):
     steady_s: float
     steady_output_tokens: float | None
     goodput: float | None = None
+    overall_tokens: float | None = None
+    steady_requests: float | None = None
+    steady_input_tokens: float | None = None
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -80,6 +83,11 @@ class Figures(msgspec.Struct, frozen=True):
     batches: dict[str, tuple[float, ...]]
     points: tuple[tuple[float, float, float], ...]      # (sent, TTFT, E2EL)
     seconds: tuple[tuple[float, ...], ...]              # (second, sent, completed, failed, output tokens)
+
+    @property
+    def achieved(self) -> float | None:
+        """Arrivals sent over arrivals planned; None where nothing was planned."""
+        return self.counts.arrived / self.counts.planned if self.counts.planned else None
 
 
 def imbalance(workers: tuple[Share, ...]) -> float | None:

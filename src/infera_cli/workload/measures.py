@@ -35,7 +35,7 @@ class Tally:
         self._examples: dict[str, str] = {}
         self._sources: Counter[str] = Counter()
         self._numbers: Counter[str] = Counter()
-        self._timeline = windows.Timeline()
+        self._timeline, self._prompts, self._answered = windows.Timeline(), windows.Timeline(), windows.Timeline()
         self._goodput = goodput.Goodput(slos)
         self._workers: dict[str, _Worker] = defaultdict(_Worker)
         self._seconds: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
@@ -87,6 +87,7 @@ class Tally:
         self._sources[source] += 1
         self._numbers["output"] += tokens
         self._numbers["input"] += sample.input or 0
+        self._prompts.add(sample.end if sample.first is None else sample.first, sample.input or 0)
         if sample.cached is not None:
             self._cached_known = True
             self._numbers["cached"] += sample.cached
@@ -115,6 +116,7 @@ class Tally:
     def _success(self, sample: Sample) -> None:
         self._numbers["ok"] += 1
         self._completions.append(sample.end)
+        self._answered.add(sample.end, 1)
         self._seconds[int(sample.end)][1] += 1
         worker = self._workers[sample.worker]
         worker.requests += 1
@@ -135,12 +137,19 @@ class Tally:
         per_token = goodput.tpot(sample)
         if per_token is not None:
             self._latency["tpot"].add(per_token)
+        self._adjust(sample)
         moments = {"connect": sample.connected, "head": sample.head, "ttfo": sample.first_content}
         for name, end in moments.items():
             if end is not None:
                 self._latency[name].add(end - sample.sent)
         if sample.last is not None:
             self._latency["tail"].add(sample.end - sample.last)
+
+    def _adjust(self, sample: Sample) -> None:
+        """TPOT without the tokens that the first chunk brought, where it is known how many these were."""
+        tokens, weights = sample.tokens()[0], sample.known_weights()
+        if weights and sample.first is not None and sample.last is not None and tokens > weights[0]:
+            self._latency["tpot_adj"].add((sample.last - sample.first) / (tokens - weights[0]))
 
     def _chunks(self, sample: Sample) -> None:
         gaps = sample.gap_list()
@@ -229,7 +238,12 @@ class Tally:
             return amount / window if window > 0 else 0.0
 
         sending = max(self._starts) - min(self._starts) if self._starts else 0.0
-        steady = open_requests.steady_end - open_requests.steady_start
+        begin, end = open_requests.steady_start, open_requests.steady_end
+        long_enough = end - begin > windows.ENOUGH_STEADY * window
+
+        def steady(of: windows.Timeline) -> float | None:
+            return of.within(begin, end) / (end - begin) if long_enough else None
+
         output = rate(self._numbers["output"])
         good = rate(self._goodput.good) if self._goodput.slos else None
         return Rates(
@@ -238,11 +252,10 @@ class Tally:
             overall_requests=rate(self._numbers["ok"]),
             between_completions=windows.completion_rate(self._completions),
             overall_input_tokens=rate(self._numbers["input"]), overall_output_tokens=output,
-            peak_output_tokens=self._timeline.peak(window, output), steady_s=steady,
-            steady_output_tokens=self._timeline.within(
-                open_requests.steady_start, open_requests.steady_end) / steady
-            if steady > windows.ENOUGH_STEADY * window else None,
-            goodput=good,
+            overall_tokens=rate(self._numbers["input"] + self._numbers["output"]),
+            peak_output_tokens=self._timeline.peak(window, output), steady_s=end - begin,
+            steady_requests=steady(self._answered), steady_input_tokens=steady(self._prompts),
+            steady_output_tokens=steady(self._timeline), goodput=good,
         )
 
     def _adjusted(self) -> dict[str, dict[str, float | None]]:

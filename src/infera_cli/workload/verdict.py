@@ -10,6 +10,7 @@ import msgspec
 
 from infera_cli.workload.distribution import enough
 from infera_cli.workload.figures import Figures
+from infera_cli.workload.gates import Gate
 
 LAG_FLOOR = 0.010           # seconds
 LAG_SHARE = 0.05            # of the TTFT median
@@ -33,15 +34,18 @@ class Circumstances(msgspec.Struct, frozen=True):
     broken: str = ""            # a load process died: what is known of it
     rows: int | None = None     # how many different items the dataset has; None: any number
     halved: bool = False        # every second request went past the router
+    gates: tuple[Gate, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """VALID, INVALID or DEGRADED (invalid, but allowed); what is wrong; what to look at; the exit code."""
+    """VALID, INVALID or DEGRADED (invalid, but allowed); what is wrong; what to look at; the exit code; which of the
+    limits that were asked for (`--gate`) it did not keep."""
 
     status: str
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     exit_code: int
+    missed: tuple[str, ...] = ()
 
 
 def error_rate(figures: Figures) -> float:
@@ -55,7 +59,11 @@ def judge(figures: Figures, around: Circumstances) -> Verdict:
     reasons = tuple(_reasons(figures, around))
     bad = "DEGRADED" if around.allow_degraded else "INVALID"
     status = bad if reasons else "VALID"
-    return Verdict(status, reasons, tuple(_warnings(figures, around)), _exit_code(figures, around, status))
+    missed = tuple(said for gate in around.gates if (said := gate.missed(figures, around.cpu)))
+    code = _exit_code(figures, around, status)
+    if missed and code in (EXIT_OK, EXIT_INVALID):
+        code = EXIT_FAILED
+    return Verdict(status, reasons, tuple(_warnings(figures, around)), code, missed)
 
 
 def _exit_code(figures: Figures, around: Circumstances, status: str) -> int:
@@ -74,19 +82,13 @@ def lag_limit(figures: Figures) -> float:
     return max(LAG_FLOOR, LAG_SHARE * ttft.p50 if ttft else 0.0)
 
 
-def achieved(figures: Figures) -> float | None:
-    """Arrivals sent over arrivals planned; None where nothing was planned."""
-    planned = figures.counts.planned
-    return figures.counts.arrived / planned if planned else None
-
-
 def _reasons(figures: Figures, around: Circumstances) -> list[str]:
     found = []
     lag, limit = figures.latency.get("lag"), lag_limit(figures)
     if lag is not None and lag.p99 > limit:
         said = f"send lag p99 {lag.p99 * 1e3:.1f} ms is above {limit * 1e3:.1f} ms"
         found.append(f"{said}: use more --processes")
-    share = achieved(figures)
+    share = figures.achieved
     if share is not None and share < ACHIEVED and not around.interrupted:
         found.append(f"only {share:.1%} of the planned requests were sent")
     if around.cpu > BUSY:

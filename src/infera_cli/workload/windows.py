@@ -80,17 +80,17 @@ def completion_rate(ends: array[float]) -> float | None:
 
 
 class Timeline:
-    """Tokens over time, in bins of BIN seconds."""
+    """Amounts (tokens, requests) over time, in bins of BIN seconds."""
 
     def __init__(self) -> None:
         self.bins: Counter[int] = Counter()
 
     def add(self, at: float, tokens: float) -> None:
-        """`tokens` arrived at `at`."""
+        """`tokens` of them came at `at`."""
         self.bins[int(at / BIN)] += tokens  # type: ignore[assignment]  # a Counter holds shares as well
 
     def within(self, start: float, end: float) -> float:
-        """Tokens between two instants, to the width of a bin."""
+        """How many came between two instants, to the width of a bin."""
         low, high = start / BIN, end / BIN
         return math.fsum(tokens for at, tokens in self.bins.items() if low <= at < high)
 

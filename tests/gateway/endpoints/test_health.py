@@ -17,7 +17,7 @@ async def test_health_shows_the_replica_table() -> None:
     assert answer.json() == {
         "status": "ok", "replicas_ready": 1, "replicas_total": 2, "active_workers": 1,
         "sessions": 3, "routed": 7, "affinity_hits": 2, "rejected": 1,
-        "draining": False, "policy": "session", "version": "1.2.3", "stale": False, "sources": [],
+        "draining": False, "policy": "session", "version": "1.2.3", "config": "", "stale": False, "sources": [],
         "replicas": [
             {"name": "a", "url": "http://10.0.0.1:8001", "ready": True, "draining": False,
              "breaker": "closed", "outstanding": 2, "routed": 5},

@@ -79,6 +79,7 @@ def health_body(parts: ControlParts) -> dict[str, Any]:
         "draining": parts.is_draining(),
         "policy": parts.policy,
         "version": parts.version,
+        "config": parts.config,
         "stale": any(source.stale for source in parts.sources()),
         "sources": [{"name": source.name, "stale": source.stale} for source in parts.sources()],
         "replicas": [_replica(member) for member in members],

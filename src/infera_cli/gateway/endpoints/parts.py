@@ -134,6 +134,7 @@ class ControlParts:
     explain: Explain
     version: str
     policy: str
+    config: str = ""
     source_kind: SourceKind = "files"
     is_draining: Callable[[], bool] = field(default=lambda: False)
     capacity: Callable[[], Capacity] = field(default=Capacity)

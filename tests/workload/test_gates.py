@@ -1,0 +1,51 @@
+"""Limits of one's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from infera_cli.errors import ConfigError
+from infera_cli.workload.figures import Figures
+from infera_cli.workload.gates import parse
+from infera_cli.workload.measures import Tally
+from infera_cli.workload.verdict import Circumstances, judge
+from tests.workload.samples import failure, sample
+
+
+def run(*, lag: float = 0.002) -> Figures:
+    """90 successes, a third of whose input was cached and three of which are too short, and 10 that were cut off."""
+    tally = Tally().update(sample(n, 0.1, due=n - lag, cached=n % 3 * 5, wanted=1 if n > 2 else 9) for n in range(90))
+    return tally.update(failure("truncated", n, n + 0.1) for n in range(10)).figures(planned=101)
+
+
+@pytest.mark.parametrize(("gate", "kept"), [
+    ("lag_p50:2.1", True), ("lag_p50:1.9", False), ("lag_p99:2.1", True), ("lag_p99:1.9", False), ("lag_max:1.9", False),
+    ("cpu:0.5", True), ("cpu:0.3", False), ("rate:0.99", True), ("rate:1", False), ("truncated:0.1", True),
+    ("truncated:0.09", False), ("http_500:0", True), ("token_mismatch:0.04", True), ("token_mismatch:0.03", False),
+    ("cached:0.51", True), ("cached:0.49", False), ("hits:0.49", True), ("hits:0.51", False),
+])
+def test_a_missed_limit_is_exit_1_and_said(gate: str, kept: bool) -> None:
+    """Each kind, just kept and just missed: the verdict of the load generator stays, the exit code says the rest."""
+    found = judge(run(), Circumstances(cpu=0.4, max_error_rate=0.2, gates=parse([gate])))
+    assert found.status == "VALID"
+    assert found.exit_code == (0 if kept else 1)
+    assert [said.partition(" ")[0] for said in found.missed] == ([] if kept else [gate.partition(":")[0]])
+
+
+def test_a_figure_that_a_run_does_not_have_keeps_no_limit() -> None:
+    """Without a plan there is no achieved rate: that is said, and is no success."""
+    figures = Tally().update(sample(n, 0.1) for n in range(3)).figures()
+    found = judge(figures, Circumstances(gates=parse(["rate:0.9"])))
+    assert (found.exit_code, found.missed) == (1, ("rate is not known, asked was 0.9",))
+
+
+def test_an_interrupted_run_stays_one() -> None:
+    """Exit 130 is not hidden by a limit."""
+    assert judge(run(), Circumstances(interrupted=True, gates=parse(["rate:1"]))).exit_code == 130
+
+
+@pytest.mark.parametrize("word", ["lag", "lag_p99", "lag_p99:x", "lag_p99:-1", "lag_p99:nan", "speed:3", "http_5:0", ":1"])
+def test_what_is_no_limit_is_refused(word: str) -> None:
+    """One sentence with all names."""
+    with pytest.raises(ConfigError, match="is no limit such as lag_p99:5"):
+        parse([word])
