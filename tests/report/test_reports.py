@@ -51,15 +51,16 @@ def test_the_console_report_has_every_part() -> None:
     for words in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
                   "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
                   "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
-                  "input, steady part", "input and output, whole run", "completed, steady part", "TTFT, failures as ∞", "within all limits",
-                  "1 × http_500: <boom>", "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
+                  "input, steady part", "input and output, whole run", "completed, steady part",
+                  "TTFT, failures as ∞", "within all limits", "1 × http_500: <boom>",
+                  "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
         assert words in told
     assert told.rstrip().splitlines()[-1] == "VALID"
     assert "\x1b" not in told
 
 
 def test_failures_are_in_the_adjusted_rows_of_every_report() -> None:
-    """With a failure in 101 the adjusted p50 is a time and the adjusted p99.9 is endless, for people and on the page."""
+    """With a failure in 101 the adjusted p50 is a time and the adjusted p99.9 is endless, on the page, too."""
     found = {row.key: row.cells for row in rows.adjusted(figures())}
     assert found["ttft"]["p999"] == "∞"
     assert 100 < float(found["ttft"]["p50"]) < 125

@@ -19,8 +19,8 @@ def run(*, lag: float = 0.002) -> Figures:
 
 
 @pytest.mark.parametrize(("gate", "kept"), [
-    ("lag_p50:2.1", True), ("lag_p50:1.9", False), ("lag_p99:2.1", True), ("lag_p99:1.9", False), ("lag_max:1.9", False),
-    ("cpu:0.5", True), ("cpu:0.3", False), ("rate:0.99", True), ("rate:1", False), ("truncated:0.1", True),
+    ("lag_p50:2.1", True), ("lag_p50:1.9", False), ("lag_p99:2.1", True), ("lag_p99:1.9", False),
+    ("lag_max:1.9", False), ("cpu:0.5", True), ("cpu:0.3", False), ("rate:0.99", True), ("rate:1", False), ("truncated:0.1", True),
     ("truncated:0.09", False), ("http_500:0", True), ("token_mismatch:0.04", True), ("token_mismatch:0.03", False),
     ("cached:0.51", True), ("cached:0.49", False), ("hits:0.49", True), ("hits:0.51", False),
 ])
@@ -44,7 +44,7 @@ def test_an_interrupted_run_stays_one() -> None:
     assert judge(run(), Circumstances(interrupted=True, gates=parse(["rate:1"]))).exit_code == 130
 
 
-@pytest.mark.parametrize("word", ["lag", "lag_p99", "lag_p99:x", "lag_p99:-1", "lag_p99:nan", "speed:3", "http_5:0", ":1"])
+@pytest.mark.parametrize("word", ["lag", "lag_p99", "lag_p99:x", "lag_p99:-1", "lag_p99:nan", "speed:3", "http_5:0"])
 def test_what_is_no_limit_is_refused(word: str) -> None:
     """One sentence with all names."""
     with pytest.raises(ConfigError, match="is no limit such as lag_p99:5"):

@@ -62,7 +62,7 @@ def test_r155_known_chunk_sizes_make_inter_token_times() -> None:
 
 
 def test_tpot_without_the_first_chunk_where_its_tokens_are_known() -> None:
-    """Three chunks of 4 tokens over 80 ms: TPOT over the 11 tokens after the first, adjusted over the 8 after its chunk."""
+    """Three chunks of 4 tokens over 80 ms: TPOT over the 11 tokens after the first, adjusted over 8."""
     found = figures(sample(0, 0.04, (0.04,) * 2, output=12, weights=array("H", [4] * 3).tobytes())).latency
     assert (found["tpot"].mean, found["tpot_adj"].mean) == (pytest.approx(0.08 / 11), pytest.approx(0.01))
     assert "tpot_adj" not in figures(sample(0, 0.04, (0.04,) * 2, output=12)).latency
@@ -118,7 +118,7 @@ def test_a_steady_part_that_is_too_short_gives_no_rate() -> None:
 
 
 def test_steady_rates_are_of_what_happened_in_the_steady_part() -> None:
-    """Two callers for ten seconds and one alone for five more: eight answers ended within the ten, ten prompts were read."""
+    """Two callers for ten seconds and one alone for five more: eight answers end within the ten."""
     both = [sample(2.0 * n, 0.5, (1.5,)) for n in range(5)] * 2
     found = figures(*both, sample(10.0, 0.5, (4.5,)))
     assert found.rates.steady_s == pytest.approx(10)
