@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from infera_cli.errors import ConfigError
 from infera_cli.gateway.kv import plan as plan_module
-from tests.gateway.kv.worlds import KvServer
+from tests.gateway.kv.worlds import SIZE, KvServer
 from tests.support import raw, replies
 from tests.support.local import LocalServer
 from tests.support.stub import StubWorker
@@ -111,17 +112,28 @@ async def test_r080_prompts_without_a_full_block_are_counted(tmp_path: Path, mod
         assert set(server.served().values()) == {10}
 
 
-async def test_r091_a_view_of_nobody_and_a_fleet_of_nobody(tmp_path: Path, model: Path) -> None:
-    """Blocks of a worker that left are no hit; with no worker at all the answer is 503, not 500."""
-    async with serving(tmp_path, model) as server:
-        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
-        server.store("u1", server.tokens(body))
-        server.lose("u1")
-        assert (await server.chat(LONG)).get("x-infera-worker") == "u0"
-        server.lose("u0")
-        answer = await server.chat(LONG)
-        assert answer.status in (404, 503)
+async def test_r091_a_view_of_nobody_and_a_fleet_of_nobody(
+    tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Blocks of a worker that left or never came are no hit, and told once, not a request; with no worker it is 503."""
+    async with serving(tmp_path, model, count=3) as server:
+        tokens = server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]})
+        count = server.store("u2", tokens)
+        index = server.cache.index
+        index.store(index.open("u9"), None, list(range(count)), tokens[: count * SIZE], SIZE)
+        with caplog.at_level(logging.INFO, "infera"):
+            server.lose("u2")
+            answers = [await server.chat(LONG) for _ in range(6)]
+            assert {answer.status for answer in answers} == {200}
+            assert server.served()["u0"] + server.served()["u1"] == 6
+            server.lose("u0")
+            server.lose("u1")
+            answer = await server.chat(LONG)
+        assert answer.status == 503
         assert answer.json()["error"]["message"]
+        told = [one.getMessage() for one in caplog.records]
+        assert [line for line in told if "u2" in line or "u9" in line] == [f"worker u2 left the fleet: http://{server.workers[2].address}"]
+        assert max(one.levelno for one in caplog.records) == logging.INFO
 
 
 async def test_r097_what_cannot_be_rendered_is_routed_by_load(
@@ -139,32 +151,79 @@ async def test_r097_what_cannot_be_rendered_is_routed_by_load(
         assert (await server.metrics())['infera_kv_fallbacks_total{cause="request"}'] == 40
 
 
-async def test_r097_a_tokenizer_that_takes_too_long_is_not_waited_for(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+async def test_r097_a_tokenizer_that_fails_or_takes_too_long_is_done_without(
+    tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request goes on without its tokens, and is counted."""
-    monkeypatch.setattr(plan_module, "PATIENCE_SECONDS", 0.0)
-    async with serving(tmp_path, model) as server:
-        answer = await server.chat("never seen before " * 4000)
-        assert answer.status == 200
-        counted = server.cache.reader.counters
-        assert counted.fallbacks["timeout"] + counted.rendered == 1
+    """Twenty prompts that it raises for and twenty that it is stuck in: forty times 200, spread, a warning a cause."""
+    monkeypatch.setattr(plan_module, "PATIENCE_SECONDS", 0.05)
+    async with serving(tmp_path, model, count=4) as server:
+        prompts, stuck = server.cache.tokenizers.of("m"), threading.Event()
+        assert prompts is not None
+        encode = prompts.words.encode
+
+        def choosy(text: str, **more: Any) -> bytes:
+            if "\0" in text:
+                raise ValueError("NUL")
+            if len(text) > 1_000_000:
+                stuck.wait(20)
+            return encode(text, **more)
+
+        monkeypatch.setattr(prompts.words, "encode", choosy)
+        texts = [f"{number} \0" if number % 2 else f"{number} " + "x" * 1_000_001 for number in range(40)]
+        try:
+            with caplog.at_level(logging.WARNING, "infera.kv"):
+                answers = [await server.chat(text) for text in texts]
+            assert [answer.status for answer in answers] == [200] * 40
+            assert all(8 <= count <= 12 for count in server.served().values())
+            assert server.cache.reader.counters.fallbacks == {"tokenizer": 20, "timeout": 20}
+        finally:
+            stuck.set()
+        told = [one.getMessage().partition(".")[0] for one in caplog.records]
+        assert len(told) == 2
+        assert all(line.startswith("A request is routed by load alone: ") for line in told)
 
 
 async def test_r098_c31_long_prompts_do_not_hold_up_others(tmp_path: Path, model: Path) -> None:
-    """Ten prompts of a megabyte at once, and yet /health answers within half a second."""
+    """Ten prompts of a megabyte at once, and yet /health answers in half a second and a running stream goes on."""
+    pace, over = 0.05, asyncio.Event()
     async with serving(tmp_path, model) as server:
+        for worker in server.workers:
+            worker.script = lambda seen: (
+                replies.chunked(replies.words(400), gap=pace) if b'"stream": true' in seen.body else replies.unary({})
+            )
+
+        async def stream() -> list[float]:
+            """The longest gaps between what came, before and after the prompts did."""
+            longest, came = [0.0, 0.0], loop.time()
+            async with await raw.Client.connect(server.url) as client:
+                await client.post(body={"model": "m", "stream": True})
+                await client.head()
+                async for _ in client.body():
+                    at = int(bool(asking))
+                    longest[at], came = max(longest[at], loop.time() - came), loop.time()
+                    began.set()
+                    if over.is_set():
+                        break
+            return longest
+
+        loop, began = asyncio.get_running_loop(), asyncio.Event()
+        asking: list[asyncio.Task[raw.Response]] = []
+        streaming = asyncio.create_task(stream())
+        await began.wait()
         texts = [f"{number} " + "abc def ghi. " * 80_000 for number in range(10)]
-        asking = [asyncio.create_task(server.chat(text)) for text in texts]
-        loop = asyncio.get_running_loop()
+        asking += [asyncio.create_task(server.chat(text)) for text in texts]
         slowest = 0.0
         while not all(task.done() for task in asking):
             before = loop.time()
             await server.health()
             slowest = max(slowest, loop.time() - before)
             await asyncio.sleep(0.02)
+        over.set()
         assert [(await task).status for task in asking] == [200] * 10
-        assert slowest < 1.0
+        assert server.cache.reader.counters.rendered >= 10
+        assert slowest < 0.5
+        before_them, meanwhile = await streaming
+        assert meanwhile < max(pace, before_them) + 0.4
 
 
 async def test_the_client_may_leave_while_its_prompt_is_worked_out(tmp_path: Path, model: Path) -> None:
@@ -186,13 +245,25 @@ async def test_the_client_may_leave_while_its_prompt_is_worked_out(tmp_path: Pat
 
 
 async def test_c32_sessions_stay_where_they_were_when_asked_for(tmp_path: Path, model: Path) -> None:
-    """With --session-affinity a pin comes before the caches, and it still counts blocks."""
+    """With --session-affinity a pin comes before the caches, and it still counts blocks: asked for, and in flight."""
     async with serving(tmp_path, model, "--session-affinity", count=3) as server:
         first = await server.chat("hello there", {"X-Session-Id": "s1"})
-        body = {"model": "m", "messages": [{"role": "user", "content": LONG}]}
-        server.store("u2", server.tokens(body))
-        second = await server.chat(LONG, {"X-Session-Id": "s1"})
-        assert second.get("x-infera-worker") == first.get("x-infera-worker")
+        pinned = next(worker for worker in server.workers if worker.name == first.get("x-infera-worker"))
+        other = next(worker for worker in server.workers if worker is not pinned)
+        before = await server.metrics()
+        tokens = server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]})
+        blocks = server.store(other.name, tokens)
+        release = asyncio.Event()
+        pinned.then([release, *replies.unary({})])
+        second = asyncio.create_task(server.chat(LONG, {"X-Session-Id": "s1"}))
+        await pinned.called(2)
+        during = await server.metrics()
+        release.set()
+        assert (await second).get("x-infera-worker") == pinned.name
+        assert during[f'infera_policy_active_blocks{{worker_id="{pinned.name}"}}'] == blocks
+        for name, more in (("request_blocks_count", 1), ("request_blocks_sum", blocks), ("cache_hits_sum", 0)):
+            sample = f'infera_router_pick_{name}{{role="mixed"}}'
+            assert during[sample] - before[sample] == more
 
 
 async def test_images_go_back_to_where_they_were(tmp_path: Path, model: Path) -> None:
