@@ -74,25 +74,65 @@ async def test_an_unsound_or_minted_session_is_never_sent_up(solo: Setup) -> Non
 
 
 async def test_a2_every_answer_carries_a_session_errors_included(serve: Serve) -> None:
-    """502, 503, 504, 413 and 429 of ours have exactly one X-Session-Id, the given one."""
-    setup = await serve(1, "--request-timeout", "0.4", "--max-body-size", "100", "--health-interval", "60")
-    headers = {"X-Session-Id": "s1"}
+    """200, 401, 405, 413, 429, 502, 503 and 504 have exactly one X-Session-Id, the given one, or one that was made."""
+    flags = ("--request-timeout", "0.4", "--max-body-size", "100", "--max-inflight", "1", "--health-interval", "60")
+    setup = await serve(1, *flags, env={"INFERA_API_KEY": "k"})
+    key, named = {"Authorization": "Bearer k"}, {"X-Session-Id": "s1"}
+
+    async def ask(status: int, headers: dict[str, str], body: bytes = b"{}", method: str = "POST") -> None:
+        for more in (named, {}):
+            async with await raw.Client.connect(setup.url) as client:
+                await client.send(raw.request(method, raw.CHAT, body, {**headers, **more}))
+                response = await client.response(method=method)
+            given = response.get("x-session-id") or ""
+            assert response.status == status
+            assert given == "s1" if more else SOUND.fullmatch(given) and given != "s1"
+
+    await ask(200, key)
+    await ask(401, {})
+    for method in ("GET", "PUT", "DELETE"):
+        await ask(405, key, method=method)
+    await ask(413, key, b"x" * 101)
     setup.u1.always([Step.HANG])
-    statuses = []
-
-    async def ask(body: bytes) -> None:
-        response = await raw.post(setup.url, body=body, headers=headers)
-        statuses.append(response.status)
-        assert SOUND.fullmatch(response.get("x-session-id") or "")
-        if response.status != 413:
-            assert response.get("x-session-id") == "s1"
-
-    await ask(b"{}")
-    await ask(b"x" * 101)
+    await ask(504, key)
+    release = asyncio.Event()
+    setup.u1.always([release, *unary({})])
+    running = asyncio.create_task(raw.post(setup.url, headers=key))
+    await setup.u1.called(5)
+    await ask(429, key)
+    release.set()
+    assert (await running).status == 200
     await setup.u1.die()
-    await ask(b"{}")
-    await ask(b"{}")
-    assert statuses == [504, 413, 502, 503]
+    response = await raw.post(setup.url, headers={**key, **named})
+    assert (response.status, response.get("x-session-id")) == (502, "s1")
+    await ask(503, key)
+
+
+UNREADABLE = {
+    "too-large": (431, b"X-Big: " + b"a" * (256 << 10)), "too-many": (431, b"X-N: 1\r\n" * 5000 + b"X-N: 1"),
+    "no-field": (400, b"nonsense"), "folded": (400, b"X-A: 1\r\n folded"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_a2_a_head_that_is_not_read_gets_a_fresh_session(solo: Setup, kind: str) -> None:
+    """431, and 400 for what is no HTTP: the session in such a head is not looked for, so the id is a new one."""
+    status, field = UNREADABLE[kind]
+    async with await raw.Client.connect(solo.url) as client:
+        await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-Id: s1\r\n" + field
+                          + b"\r\nContent-Length: 2\r\n\r\n{}")
+        response = await client.response()
+    assert response.status == status
+    for name in ("x-session-id", "x-request-id"):
+        assert SOUND.fullmatch(response.get(name) or "")
+    assert response.get("x-session-id") != "s1"
+
+
+async def test_a2_a_head_that_is_read_and_refused_keeps_its_session(solo: Setup) -> None:
+    """400 for a transfer coding that is not understood names the session and the request that were given."""
+    fields = {"X-Session-Id": "s1", "X-Request-Id": "r1", "Transfer-Encoding": "gzip"}
+    response = await raw.post(solo.url, headers=fields)
+    assert (response.status, response.get("x-session-id"), response.get("x-request-id")) == (400, "s1", "r1")
 
 
 async def hold(

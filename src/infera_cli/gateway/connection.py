@@ -16,14 +16,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from infera_cli.errors import HeadersTooLarge, InferaError, RequestError
+from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.channel import PIPELINE, Channel
 from infera_cli.gateway.gate import Gate, takes
+from infera_cli.gateway.identity import ids
 from infera_cli.gateway.relay import Relay
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.upgrade import without_offer
 
 _LINGER_SECONDS = 5.0
+_UNREAD = RequestHead([])
 _log = logging.getLogger("infera.gateway")
 
 
@@ -195,7 +198,7 @@ class ClientConnection(HttpToolsProtocol):
             self.head = RequestHead(self.headers)
         fault = self.head.fault(version)
         if fault is not None:
-            self._refuse_connection(RequestError(fault))
+            self._refuse_connection(RequestError(fault), self.head)
             return
         keep_alive = self.parser.should_keep_alive()
         before = self.cycle
@@ -279,8 +282,8 @@ class ClientConnection(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
-    def _refuse_connection(self, error: InferaError) -> None:
-        """Nothing after this can be understood: answer what is due, then close."""
+    def _refuse_connection(self, error: InferaError, head: RequestHead = _UNREAD) -> None:
+        """Nothing after this can be understood: answer what is due, then close. Ids are new where no head was read."""
         self._last_answer()
         self._discard()
         cycle = self.cycle
@@ -289,7 +292,7 @@ class ClientConnection(HttpToolsProtocol):
         elif cycle is None or cycle.response_complete:
             answer = Answer(self.transport, True, False)
             said = self.gate.refusal(self.url or b"", error)
-            answer.refuse(said.status, said.body, said.lines)
+            answer.refuse(said.status, said.body, marks.ids(*ids(head, self.gate.random_bytes)) + said.lines)
             self._linger()
 
     def _wait_for_head(self) -> None:

@@ -33,6 +33,11 @@ def name(head: RequestHead, seen: Peek, random_bytes: RandomBytes) -> tuple[str 
     return seen.model, random_bytes(16).hex(), f"{named[0]}:{value}"
 
 
+def ids(head: RequestHead, random_bytes: RandomBytes) -> tuple[str, str]:
+    """(request id, session id shown to the client) of a request that is refused without its body."""
+    return head.request_id or random_bytes(16).hex(), name(head, NOTHING, random_bytes)[1]
+
+
 def _in_body(seen: Peek) -> tuple[str, str | None] | None:
     if seen.session is None:
         return None

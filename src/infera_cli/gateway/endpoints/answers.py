@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from random import random
+from secrets import token_bytes
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -16,9 +17,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from infera_cli.errors import InferaError, MethodNotAllowed, NotFound, RequestError
+from infera_cli.gateway.identity import ids
 from infera_cli.gateway.refusals import anthropic_body, openai_body, refusal_fields, speaks_anthropic
 from infera_cli.gateway.relayed import is_relayed
 from infera_cli.protocol.failures import status_of
+from infera_cli.protocol.headers import RequestHead
 
 ECHO_LIMIT = 200
 _JSON = "application/json"
@@ -72,13 +75,19 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     path = request.url.path
-    if error.status_code == 404 and request.method != "POST" and is_relayed(path):
-        return refuse(request, _wrong_method(request), {"Allow": "POST"})
+    if request.method != "POST" and error.status_code in {404, 405} and is_relayed(path):
+        return refuse(request, _wrong_method(request), {"Allow": "POST", **_ids(request)})
     if error.status_code == 404:
         return refuse(request, NotFound(f"There is no {clip(path)} here; /docs lists what there is."))
     if error.status_code == 405:
         return refuse(request, _wrong_method(request), error.headers)
     return refuse(request, RequestError(clip(error.detail)), error.headers)
+
+
+def _ids(request: Request) -> dict[str, str]:
+    """What every answer on a relayed route carries (replica-router §1.11)."""
+    name, session = ids(RequestHead(request.scope["headers"]), token_bytes)
+    return {"X-Request-Id": name, "X-Infera-Request-Id": name, "X-Session-Id": session}
 
 
 def _wrong_method(request: Request) -> MethodNotAllowed:
