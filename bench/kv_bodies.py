@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 import struct
+import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokenizers import Tokenizer, pre_tokenizers, trainers
 from xxhash import xxh3_64_hexdigest
 
 from infera_cli.blocks import chain
@@ -25,6 +27,26 @@ def write_model(folder: Path) -> Path:
     from tests.tokens import models, templates  # noqa: PLC0415 - it trains one when it is asked
 
     return models.write(folder, templates.THINKING)
+
+
+def write_reader(folder: Path) -> Path:
+    """The same with a vocabulary of a usual size, learned from every second module of the standard library."""
+    from tests.tokens import models  # noqa: PLC0415 - as above
+
+    write_model(folder)
+    tokenizer = Tokenizer.from_str(models.tokenizer_json())
+    trainer = trainers.BpeTrainer(
+        vocab_size=32_000, special_tokens=list(models.SPECIALS), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(_library()[::2], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def _library() -> list[str]:
+    folder = Path(sysconfig.get_path("stdlib"))
+    return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py"))]
 
 
 def tokens_of(prompts: Prompts, body: dict[str, Any]) -> list[int]:
@@ -101,6 +123,16 @@ class Agent:
         while True:
             yield json.dumps({"model": "m", "messages": self.messages, "tools": self.tools, **more}).encode()
             self._step("c", self._text(200), 1500)
+
+
+def readings(size: int = 32_000, seed: int = 4) -> Iterator[bytes]:
+    """Text as people write it and nobody saw before: pieces of the modules that `write_reader` did not learn from, each
+    of them once."""
+    pieces = [piece for text in _library()[1::2] for piece in text.split("\n\n")]
+    random.Random(seed).shuffle(pieces)
+    text = "\n\n".join(pieces)
+    for start in range(0, len(text) - size, size):
+        yield json.dumps({"model": "m", "messages": [{"role": "user", "content": text[start : start + size]}]}).encode()
 
 
 def strangers(size: int = 32_000, seed: int = 4, **more: Any) -> Iterator[bytes]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import machine
+from infera_cli.config.policies import policy_names
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.simulator import engine
 from infera_cli.simulator.engine import Profile
@@ -161,7 +162,7 @@ def speed() -> Iterator[str]:
     loop = time.process_time() - started
     kind = "interpreted" if (engine.__file__ or "").endswith(".py") else "compiled"
     yield f"1,000,000 dict writes take {loop * 1e3:.0f} ms here; the simulator is {kind}."
-    for policy in ("round-robin", "session", "least-loaded", "prefix-aware", "kv-aware"):
+    for policy in policy_names():
         wanted = Wanted(
             arrivals=OpenLoop(160.0, count=20_000), policies=(policy,), workers=(16, 16),
             dataset=DatasetSpec("prefix", input_len=128, output_len=64, prefix_len=128, range_ratio=0.5),
