@@ -4,114 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar
 
 import pytest
-import zmq
 
-from infera_cli.blocks import chain
-from infera_cli.events import Bus, WorkerChanged
+from infera_cli.events import WorkerChanged
 from infera_cli.fleet.kv_feed import feed as feed_module
-from infera_cli.fleet.kv_feed.feed import KvFeed
-from infera_cli.fleet.kv_feed.intake import Intake
-from infera_cli.fleet.registry import Registry
-from infera_cli.routing.prefix import PrefixIndex, Slot
-from infera_cli.routing.sessions import Pins
-from infera_cli.routing.types import Worker, WorkerSpec
-from infera_cli.simengine.kv_events import KvEvents, KvEventsConfig
-from infera_cli.simulator.cache import Removed, Stored
-
-SIZE = 16
-
-
-class Publisher:
-    """A simulated engine's events; `prompt` announces the blocks of one prompt."""
-
-    made: ClassVar[list[Publisher]] = []
-
-    def __init__(self, endpoint: str = "tcp://127.0.0.1:0", *, replay: bool = True, steps: int = 1000,
-                 form: str = "map", hashes: str = "int", at: dict[str, str] | None = None) -> None:
-        known = at or {}
-        config = KvEventsConfig(
-            endpoint=known.get("endpoint", endpoint), buffer_steps=steps, form=form, hashes=hashes,
-            replay_endpoint=known.get("replay_endpoint", "tcp://127.0.0.1:0") if replay else None,
-        )
-        self.events = KvEvents(config, SIZE)
-        self.address: dict[str, str] = self.events.sources()["0"]
-        self.made.append(self)
-
-    def close(self) -> None:
-        if self in self.made:
-            self.made.remove(self)
-            self.events.close()
-
-    def prompt(self, tokens: Sequence[int]) -> None:
-        hashes = chain(tokens, SIZE)
-        self.events.submitted("s", tokens, "")
-        self.events.publish([Stored(tuple(hashes), None, "s", 0)])
-
-    def remove(self, tokens: Sequence[int]) -> None:
-        self.events.publish([Removed(hash_) for hash_ in reversed(chain(tokens, SIZE))])
-
-
-class Reply:
-    def __init__(self, body: bytes, status: int = 200) -> None:
-        self.body, self.status = body, status
-
-
-class World:
-    """A registry, an index and the feed between; `answers` are what workers say to GET."""
-
-    def __init__(self) -> None:
-        self.bus = Bus()
-        self.registry = Registry(self.bus, pins=Pins(600))
-        self.index = PrefixIndex()
-        self.by_worker: dict[Worker, list[Slot]] = {}
-        self.answers: dict[tuple[str, str], bytes] = {}
-        self.asked: list[tuple[str, str]] = []
-        self.feed = KvFeed(self.registry, self._fetch, Intake(self.index), self._slots)
-        self.bus.subscribe(self.feed.on_event)
-
-    async def _fetch(self, spec: WorkerSpec, path: str, *, timeout: float) -> Reply:  # noqa: ASYNC109
-        self.asked.append((spec.id, path))
-        body = self.answers.get((spec.id, path))
-        return Reply(body, 200) if body is not None else Reply(b"", 404)
-
-    def _slots(self, worker: Worker, count: int | None) -> list[Slot]:
-        slots = self.by_worker.setdefault(worker, [])
-        while len(slots) < max(1, worker.spec.ranks, count or 1):
-            slots.append(self.index.open(f"{worker.id}#dp{len(slots)}" if len(slots) else worker.id))
-        return slots
-
-    def add(self, name: str, publisher: Publisher | None, **more: object) -> Slot:
-        where = {"kv_events_endpoint": publisher.address["endpoint"],
-                 "kv_replay_endpoint": publisher.address["replay_endpoint"]} if publisher else {}
-        spec = WorkerSpec(id=name, host="127.0.0.1", engine="vllm", **{"port": 1, **where, **more})  # type: ignore[arg-type]
-        member = self.registry.add(spec)
-        assert member is not None
-        return self._slots(member.worker, None)[0]
-
-    def hits(self, slot: Slot, tokens: Sequence[int]) -> int:
-        return dict(self.index.depths(chain(tokens, SIZE), slot.bit)).get(slot.bit, 0)
-
-    async def until(self, slot: Slot, tokens: Sequence[int], wanted: int, within: float = 10) -> None:
-        async with asyncio.timeout(within):
-            while self.hits(slot, tokens) != wanted:  # noqa: ASYNC110 - the index is no event
-                await asyncio.sleep(0.005)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World()
-    yield made
-    made.feed.close()
-    for publisher in list(Publisher.made):
-        publisher.close()
-
-
-def tokens_of(blocks: int, salt: int = 0) -> list[int]:
-    return [salt * 10_000 + number for number in range(blocks * SIZE)]
+from tests.fleet.kv_feed.worlds import SIZE, Noise, Publisher, World, tokens_of
 
 
 @pytest.mark.parametrize(("form", "hashes"), [("map", "int"), ("array", "signed"), ("batch-map", "bytes")])
@@ -191,30 +89,26 @@ async def test_s65_another_page_size_than_registered_is_told_once(
         await world.until(slot, tokens_of(blocks, salt=blocks), blocks)
     told = [record.getMessage() for record in caplog.records if "announces blocks of" in record.getMessage()]
     assert len(told) == 1
+    assert world.feed.counters["w"].sizes == 1
     assert f"of {SIZE} tokens and is registered with {SIZE * 2}" in told[0]
 
 
-async def test_one_silent_publisher_harms_nobody(world: World) -> None:
+async def test_one_silent_publisher_harms_nobody(world: World, noise: Noise) -> None:
     """An address where nobody listens, and one that speaks rubbish, do not delay the third."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    noise = context.socket(zmq.PUB)
-    noise.bind("tcp://127.0.0.1:*")
-    where = noise.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(where, bytes)
     world.add("nobody", None, kv_events_endpoint="tcp://127.0.0.1:9", kv_replay_endpoint="tcp://127.0.0.1:9")
-    world.add("noisy", None, kv_events_endpoint=where.decode().rstrip("\0"), port=2)
+    world.add("noisy", None, kv_events_endpoint=noise.endpoint, port=2)
     publisher = Publisher()
     publisher.prompt(tokens_of(4))
     slot = world.add("w", publisher, port=3)
     await world.until(slot, tokens_of(4), 4)
+    await noise.heard()
+    noise.payload(b"\xc1 this is no batch")
+    noise.say(b"a", b"b", b"c", b"d")
     async with asyncio.timeout(10):
-        while not world.feed.counters["noisy"].malformed:
-            noise.send_multipart([b"kv-events", b"\0" * 8, b"\xc1 this is no batch"])
-            noise.send_multipart([b"a", b"b", b"c", b"d"])
-            await asyncio.sleep(0.02)
+        while world.feed.counters["noisy"].malformed < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
     publisher.prompt(tokens_of(2, 1))
     await world.until(slot, tokens_of(2, 1), 2)
-    context.destroy(linger=0)
 
 
 async def test_an_engine_is_asked_where_it_publishes(world: World) -> None:

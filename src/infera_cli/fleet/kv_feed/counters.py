@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class FeedCounters:
     """Running totals. `batches` and `events` arrived; of events, `ignored` concern other tiers or are unknown,
     `refused` do not add up, `malformed` could not be read, `orphans` waited for their parent; `unknown`
-    removals named blocks that were not known."""
+    removals named blocks that were not known. `sizes`: its blocks turned out to be of another size than it is
+    registered with."""
 
     batches: int = 0
     events: int = 0
@@ -24,3 +25,4 @@ class FeedCounters:
     restarts: int = 0
     replays: int = 0
     replays_failed: int = 0
+    sizes: int = 0

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from infera_cli.fleet.kv_feed.complaints import Complaints
 from infera_cli.fleet.kv_feed.counters import FeedCounters
 from infera_cli.protocol.kv_events import Batch, KvEvent, Removed, Stored, decode
 from infera_cli.routing.prefix import PrefixIndex, Slot
@@ -33,6 +34,7 @@ class Inlet:
         """When the last batch was applied; −1: never."""
         self._intake = intake
         self._registered = registered
+        self._complaints = Complaints(slot.name)
         self._queue: deque[bytes | None] = deque()
         self._work: Iterator[None] | None = None
 
@@ -65,11 +67,15 @@ class Inlet:
             next(self._work)
         except StopIteration:
             self._work = None
-        except Exception:  # whatever a publisher sends, this rank and the others go on with what comes next (R085)
+        except Exception as fault:  # noqa: BLE001 - whatever comes, this rank and the others go on after it (R085)
             self._work = None
-            self.counters.malformed += 1
-            log.exception("%s: a batch of events could not be applied", self.slot.name)
+            self.garbled("a batch could not be applied", fault=fault)
         return True
+
+    def garbled(self, what: str, *, fault: BaseException | None = None) -> None:
+        """Something came that cannot be read, or not be applied."""
+        self.counters.malformed += 1
+        self._complaints.bad(what, fault=fault)
 
     def _batch(self, payload: bytes, now: float) -> Iterator[None]:
         batch: Batch = decode(payload)
@@ -78,6 +84,9 @@ class Inlet:
         counters.events += len(batch.events) + batch.skipped + batch.malformed
         counters.ignored += batch.skipped
         counters.malformed += batch.malformed
+        bad = self._complaints.count
+        if batch.malformed:
+            self._complaints.bad(f"{batch.malformed} events in a batch of {len(payload)} bytes cannot be read")
         self.heard = now
         done = 0
         for event in joined(batch.events):
@@ -97,6 +106,8 @@ class Inlet:
                     yield
             else:
                 self._intake.index.clear(self.slot)
+        if bad == self._complaints.count:
+            self._complaints.good()
 
     def _store(self, piece: Stored, now: float) -> int:
         """Returns what it cost, in blocks."""
@@ -110,9 +121,15 @@ class Inlet:
             counters.orphans += 1
         elif taken.refused:
             counters.refused += 1
+            if piece.group is None or self.slot.group in (None, piece.group):  # else of a group that is not indexed
+                self._complaints.bad(
+                    f"{len(piece.hashes)} blocks of {piece.block_size} tokens with {len(piece.tokens)} tokens do not "
+                    "add up, or are of another block size than those before"
+                )
         return len(piece.hashes)
 
     def _compare(self, size: int) -> None:
+        self.counters.sizes += 1
         log.warning(
             "%s announces blocks of %d tokens and is registered with %d; going by the events (S64, S65)",
             self.slot.name, size, self._registered,

@@ -7,8 +7,10 @@ waits, and receive queues have no limit, since a full one drops silently.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import zmq
 
@@ -18,10 +20,21 @@ from infera_cli.protocol import kv_events
 
 REPLAY_SECONDS = 5.0
 """A replay that brings nothing for so long has failed."""
+CUT_ABOVE = 4 * kv_events.MAX_PAYLOAD
+"""A longer message (bytes) ends the connection before it is held; shorter ones that are too long are counted."""
+GIVEN_UP = 1.0
+"""Seconds after the end of a connection within which ZeroMQ says that it tries again, unless it does not mean to."""
 _READS = 256
 """Messages taken from a socket before others get their turn."""
 
 log = logging.getLogger("infera.kv")
+
+
+class Ear(Sink, Protocol):
+    """A sink that also hears of what is no batch."""
+
+    def garbled(self, what: str) -> None:
+        """Something came that cannot be read."""
 
 
 class Reader:
@@ -71,28 +84,34 @@ class Publisher:
     """Follows the events of one rank. Addresses are ZeroMQ's; `replay` None: what is missed is gone."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, replay: str | None, sink: Sink,
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, replay: str | None, sink: Ear,
         counters: FeedCounters,
     ) -> None:  # fmt: skip
         self.name = name
         self.endpoint = endpoint
         self.counters = counters
+        self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._context = context
         self._replay_endpoint = replay
         self._dealer: Reader | None = None
         self._dealer_socket: zmq.Socket[bytes] | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._hangs: asyncio.TimerHandle | None = None
         self.connected = False
         """Whether somebody listens at the other end."""
         self.follower = Follower(sink, counters, ask=self._ask if replay else None, tell=self._tell)
         socket = context.socket(zmq.SUB)
         socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, CUT_ABOVE)
         socket.setsockopt(zmq.SUBSCRIBE, b"")
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
         self._monitor = Reader(
-            socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED), self._connection
+            socket.get_monitor_socket(
+                zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+            ),
+            self._connection,
         )
         self._socket = socket
         self._live = Reader(socket, self._hear)
@@ -101,6 +120,7 @@ class Publisher:
 
     def close(self) -> None:
         """Stop following."""
+        self._tries_again()
         self._socket.disable_monitor()
         self._monitor.close()
         self._live.close()
@@ -114,20 +134,38 @@ class Publisher:
     def _hear(self, frames: list[bytes]) -> None:
         message = kv_events.read_frames(frames)
         if message is None:
-            self.counters.malformed += 1
+            self._sink.garbled(f"a message of {_sizes(frames)} is no batch")
         else:
             self.follower.live(message.seq, message.payload)
 
     def _connection(self, frames: list[bytes]) -> None:
         event = int.from_bytes(frames[0][:2], "little")
+        self._tries_again()
+        if event == zmq.EVENT_CONNECT_RETRIED:
+            return
         if event == zmq.EVENT_DISCONNECTED:
             self.connected = False
+            self._hangs = self._loop.call_later(GIVEN_UP, self._connect_anew)
             if self._replay_endpoint is None and self.counters.batches:
                 self.follower.start()  # whoever speaks next is believed from its first word on
         else:
             self.connected = True
             if self._replay_endpoint is not None and self.counters.batches:
                 self.follower.start()  # what was said meanwhile, or by another process, is asked for
+
+    def _tries_again(self) -> None:
+        if self._hangs is not None:
+            self._hangs.cancel()
+            self._hangs = None
+
+    def _connect_anew(self) -> None:
+        """ZeroMQ never comes back to a peer that broke its protocol, as by a message of an absurd length."""
+        self._hangs = None
+        self._sink.garbled("the connection ended over a message that is far too long, or not ZeroMQ's at all")
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.disconnect(self.endpoint)
+        self._socket.connect(self.endpoint)
+        self._live.look_soon()  # of a new connection the descriptor tells only once it was found empty
 
     def _tell(self, sentence: str) -> None:
         log.warning("KV events of %s: %s", self.name, sentence)
@@ -139,6 +177,7 @@ class Publisher:
         self._drop_dealer()
         socket = self._dealer_socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, CUT_ABOVE)
         socket.connect(self._replay_endpoint)
         self._dealer = Reader(socket, self._hear_again)
         socket.send_multipart(kv_events.replay_request(start), zmq.NOBLOCK)
@@ -148,7 +187,7 @@ class Publisher:
     def _hear_again(self, frames: list[bytes]) -> None:
         message = kv_events.read_replayed(frames)
         if message is None or message.seq is None:
-            self.counters.malformed += 1
+            self._sink.garbled(f"a replayed message of {_sizes(frames)} is no batch")
         elif message.seq == kv_events.END:
             self._loop.call_soon(self._drop_dealer, self._dealer_socket)
             self._stop_waiting()
@@ -177,3 +216,7 @@ class Publisher:
         dealer.close()
         if only is None:
             self._stop_waiting()
+
+
+def _sizes(frames: Sequence[bytes]) -> str:
+    return f"{len(frames)} frames, {sum(map(len, frames))} bytes"
