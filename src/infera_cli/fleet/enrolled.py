@@ -76,6 +76,7 @@ class Enrolled:
         elif former is not None:
             self._bus.emit(WorkerChanged(worker_id, "record"))
         if self._own(worker_id) is None:
+            self.refused += 1  # its name or URL is another's, which the registry tells
             return
         if record.status != "active":
             self._registry.drain(worker_id)

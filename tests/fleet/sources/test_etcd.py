@@ -125,6 +125,20 @@ async def test_a_bad_record_is_refused_with_one_line(etcd: Etcd, caplog: pytest.
     ]
 
 
+async def test_a_second_worker_of_one_url_is_told_and_counted(etcd: Etcd) -> None:
+    """Who came first serves; the other is refused once, and reading all again says nothing new."""
+    put(etcd, "a", url="http://same:8001")
+    async with following(etcd.url) as router:
+        await router.sees("a")
+        put(etcd, "b", url="http://same:8001")
+        await eventually(lambda: router.told("ignored") == ["b"])
+        etcd.kill()
+        await router.is_stale()
+        etcd.start()
+        await router.sees("a")
+        assert (router.enrolled.refused, router.told("ignored")) == (1, ["b"])
+
+
 async def test_keys_without_a_name_are_ignored(etcd: Etcd) -> None:
     """The prefix itself, or a key with spaces, is nobody, and does not look like a change that was missed."""
     put(etcd, "")
