@@ -33,7 +33,7 @@ EVENTS_UNUSED = Family(
 )  # fmt: skip
 STREAM = Family(
     "infera_kv_stream_total", "counter", (*_TARGET, "what"),
-    "What befell an event stream: gap, restart, replay, replay_failed.",
+    "What befell an event stream: gap, restart, replay, replay_failed, block_size (another one than registered).",
 )  # fmt: skip
 FALLBACKS = Family(
     "infera_kv_fallbacks_total", "counter", ("cause",), "Requests routed by load alone, since their tokens are unknown."

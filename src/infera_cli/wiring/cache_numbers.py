@@ -39,6 +39,6 @@ def _target(target: Target, counters: FeedCounters) -> TargetNumbers:
         },
         happenings={
             "gap": counters.gaps, "restart": counters.restarts, "replay": counters.replays,
-            "replay_failed": counters.replays_failed,
+            "replay_failed": counters.replays_failed, "block_size": counters.sizes,
         },
     )  # fmt: skip
