@@ -220,7 +220,7 @@ async def test_r098_c31_long_prompts_do_not_hold_up_others(tmp_path: Path, model
             await asyncio.sleep(0.02)
         over.set()
         assert [(await task).status for task in asking] == [200] * 10
-        assert server.cache.reader.counters.rendered >= 10
+        assert server.cache.reader.counters.threaded == 10
         assert slowest < 0.5
         before_them, meanwhile = await streaming
         assert meanwhile < max(pace, before_them) + 0.4
