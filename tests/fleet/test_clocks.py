@@ -24,8 +24,8 @@ def test_nobody_there_asks_for_the_time_of_day(part: str) -> None:
     files = sorted((SOURCES / part).rglob("*.py"))
     asked = [
         f"{file.name}:{node.lineno}" for file in files for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in WALL
-        or isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime")
+        if (isinstance(node, ast.Attribute) and ast.unparse(node) in WALL)
+        or (isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime"))
     ]  # fmt: skip
     assert len(files) > 10
     assert asked == []

@@ -29,10 +29,29 @@ def entry(etcd: Etcd) -> dict[str, Any] | None:
     return kvs[0] if isinstance(kvs, list) else None
 
 
+class Pauses:
+    """A `sleep` that lasts until the test ends it; `asked` are the seconds of each."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self._over = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await self._over.acquire()
+
+    async def end(self) -> None:
+        """This one is over; returns when the next has begun."""
+        number = len(self.asked)
+        self._over.release()
+        await eventually(lambda: len(self.asked) > number)
+
+
 @asynccontextmanager
-async def enrolled(etcd: Etcd, lease_time: int = 30) -> AsyncIterator[Registration]:
+async def enrolled(etcd: Etcd, lease_time: int = 30, pauses: Pauses | None = None) -> AsyncIterator[Registration]:
     client = EtcdClient(EtcdAccess(endpoints=(etcd.url,), timeout=1.0))
-    registration = Registration(client, RECORD, prefix=PREFIX, lease_time=lease_time)
+    sleep = pauses.sleep if pauses is not None else asyncio.sleep
+    registration = Registration(client, RECORD, prefix=PREFIX, lease_time=lease_time, sleep=sleep)
     task = asyncio.ensure_future(registration.run())
     try:
         await asyncio.wait_for(registration.enrolled.wait(), 10)
@@ -62,27 +81,51 @@ async def test_heartbeats_keep_the_lease(etcd: Etcd) -> None:
         assert entry(etcd) == before
 
 
-async def test_c5_a_lost_lease_is_replaced_at_the_next_heartbeat(etcd: Etcd) -> None:
-    """The same heartbeat that learns of it enrols again."""
-    async with enrolled(etcd, lease_time=3):
+async def test_c5_a_lost_lease_is_replaced_at_once(etcd: Etcd) -> None:
+    """The heartbeat that learns of it enrols again, and does not leave it to the next one seconds later."""
+    pauses = Pauses()
+    async with enrolled(etcd, pauses=pauses):
         first = entry(etcd)
         assert first is not None
         etcd.call("lease/revoke", {"ID": first["lease"]})
         assert entry(etcd) is None
-        await eventually(lambda: entry(etcd) is not None, within=3.0)
+        await eventually(lambda: pauses.asked != [])
+        await pauses.end()
+        assert entry(etcd) is not None
+        assert all(7.0 <= seconds <= 10.0 for seconds in pauses.asked)
 
 
-async def test_a_wiped_etcd_is_told_again(etcd: Etcd) -> None:
-    """Heartbeats fail, then say the lease is unknown; the worker enrols in the new etcd."""
-    async with enrolled(etcd, lease_time=3):
+async def test_c5_a_failed_enrolment_is_tried_again_soon(etcd: Etcd) -> None:
+    """While etcd is away the tries come much faster than heartbeats; in the new, empty etcd the first one enrols."""
+    pauses = Pauses()
+    async with enrolled(etcd, pauses=pauses) as registration:
+        await eventually(lambda: pauses.asked != [])
         etcd.kill()
+        for _ in range(5):
+            await pauses.end()
         etcd.wipe()
         etcd.start()
-        await eventually(lambda: entry(etcd) is not None, within=8.0)
+        await pauses.end()
+        assert entry(etcd) is not None
+        assert registration.enrolled.is_set()
+    beat, *tries, after = pauses.asked
+    assert min(beat, after) >= 7.0
+    assert max(tries) <= 5.0
+    assert tries[0] <= 0.5
 
 
 async def test_s8_a_refused_withdrawal_is_reported(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
-    """False and an error in the log, not a success."""
+    """Etcd answers, and will not: False and an error with its reason in the log, not a success."""
+    async with enrolled(etcd) as registration:
+        etcd.refuse_strangers()
+        assert await registration.withdraw() is False
+        assert not registration.enrolled.is_set()
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "could not be taken out of discovery: etcd refuses: etcdserver: user name is empty" in record.getMessage()
+
+
+async def test_a_withdrawal_that_nobody_answers_is_reported(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+    """An etcd that is gone is no success either."""
     async with enrolled(etcd) as registration:
         etcd.kill()
         assert await registration.withdraw(within=3.0) is False
@@ -171,6 +214,6 @@ async def test_r124_workers_do_not_retry_in_step() -> None:
     server.down = (0.0, 8.0)
     await server.time.advance(8.0)
     await stop(tasks)
-    assert len(server.attempts) > 100
+    assert len(server.attempts) > 250, "each of them tries again soon, and not at its next heartbeat"
     buckets = [int(at * 10) for at in server.attempts]
     assert max(buckets.count(bucket) for bucket in set(buckets)) <= 0.2 * len(buckets)

@@ -110,6 +110,21 @@ async def test_s7_s10_it_leaves_discovery_first_and_finishes_what_it_has(etcd: E
         assert await asyncio.wait_for(task, 10) == 0
 
 
+async def test_s8_it_stops_although_etcd_does_not_let_it_go(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+    """A refused revoke is an error in the log; the engine ends all the same, with what it has finished."""
+    made = plan("--itl-ms", "20", timing=replace(QUICK, lease=60))
+    async with living(made, etcd) as (worker, task):
+        asked = asyncio.ensure_future(generate(made.url, 100))
+        await busy(made.url)
+        etcd.refuse_strangers()
+        worker.stop()
+        assert (await asked).json()["usage"]["completion_tokens"] == 100
+        assert await asyncio.wait_for(task, 10) == 0
+        with pytest.raises(httpx.ConnectError):
+            _page(made.url)
+    assert any("could not be taken out of discovery: etcd refuses" in line for line in caplog.messages)
+
+
 async def test_told_twice_it_does_not_wait(etcd: Etcd) -> None:
     """The second signal ends the drain."""
     made = plan("--itl-ms", "50")

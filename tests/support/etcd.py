@@ -92,6 +92,12 @@ class Etcd:
         """Lose everything; only while it is down."""
         shutil.rmtree(self.folder / "data")
 
+    def refuse_strangers(self) -> None:
+        """From now on it answers only to root."""
+        self.call("auth/user/add", {"name": "root", "password": "pw"})
+        self.call("auth/user/grant", {"user": "root", "role": "root"})
+        self.call("auth/enable", {})
+
     def call(self, path: str, body: dict[str, object], token: str = "") -> dict[str, object]:
         headers = {"authorization": token} if token else {}
         reply = httpx.post(f"{self.url}/v3/{path}", json=body, headers=headers, timeout=5)
