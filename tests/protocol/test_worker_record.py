@@ -90,8 +90,8 @@ def test_a_missing_required_member_refuses_the_record(missing: str) -> None:
         ({"kv_block_size": 0}, 'has a "kv_block_size" that is not a whole number from 1 to 16777216'),
         ({"kv_block_size": "16"}, 'has a "kv_block_size" that is not a whole number from 1 to 16777216'),
         ({"kv_block_size": True}, 'has a "kv_block_size" that is not a whole number from 1 to 16777216'),
-        ({"dp_size": 1e300}, 'has a "dp_size" that is not a whole number from 1 to 65536'),
-        ({"dp_rank": -1}, 'has a "dp_rank" that is not a whole number from 0 to 65536'),
+        ({"dp_size": 1e300}, 'has a "dp_size" that is not a whole number from 1 to 1024'),
+        ({"dp_rank": -1}, 'has a "dp_rank" that is not a whole number from 0 to 1023'),
         ({"disagg_meta": []}, 'has a "disagg_meta" that is not an object'),
         ({"kv": {"engine_block_size": 16}}, 'has a "kv" without a usable "index_block_size"'),
         ({"kv": {**WHOLE["kv"], "engine_block_size": None}},  # type: ignore[dict-item]
@@ -101,7 +101,7 @@ def test_a_missing_required_member_refuses_the_record(missing: str) -> None:
         ({"url": "http://h:99999"}, 'has a "url" that cannot be read: Port out of range 0-65535'),
         ({"url": "http://u:p@h:1"}, 'has a "url" that is no base URL'),
         ({"url": "http://h:1/a?b"}, 'has a "url" that is no base URL'),
-        ({"url": "http://h\r\n:1"}, 'has a "url" that is no base URL'),
+        ({"url": "http://h\r\n:1"}, 'has a "url" that cannot be printed'),
         ({"url": "http://h:1/?"}, 'has a "url" that is no base URL'),
     ],
 )  # fmt: skip

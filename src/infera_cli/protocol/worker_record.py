@@ -20,9 +20,14 @@ DisaggMode = Literal["mixed", "prefill", "decode"]
 DEFAULT_PREFIX = "/infera/workers/"
 ENGINES = ("sglang", "vllm", "atom")
 """What other routers accept as `engine`; anything else gets a record refused there (rulings 22)."""
-_MOST_RANKS = 65536
+_MOST_RANKS = 1024
+"""Each is an event port and a target of every decision; the widest deployments known have some hundred."""
 _MOST_TOKENS = 1 << 24
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 16
+_MOST_TEXT = 1024
+_MOST_CANARY = 4096
+_DEEPEST = 16
+_BEYOND = 1 << 64
 
 
 class BadRecord(ValueError):
@@ -174,6 +179,10 @@ _Check = Callable[[str, Any], Any]
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadRecord(f'has a "{name}" that is not a string')
+    if len(value) > _MOST_TEXT:
+        raise BadRecord(f'has a "{name}" of over {_MOST_TEXT} characters')
+    if not value.isprintable():  # nor are unpaired surrogates, which no answer of ours could hold
+        raise BadRecord(f'has a "{name}" that cannot be printed')
     return value
 
 
@@ -202,22 +211,46 @@ def _whole(low: int, high: int) -> _Check:
 
 
 def _table(name: str, value: Any) -> dict[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
+    if value is None:
+        return None
+    if not isinstance(value, dict):
         raise BadRecord(f'has a "{name}" that is not an object')
+    _inner(name, value, _DEEPEST)
     return value
 
 
-_KV_REQUIRED: Mapping[str, type] = {
-    "engine_block_size": int, "index_block_size": int, "tokenizer": str, "tokenizer_digest": str,
-    "tokenizer_canary": list,
+def _inner(name: str, value: Any, depth: int) -> None:
+    """Raises BadRecord for what is somewhere within and could not be told on, e.g. by /v1/workers."""
+    if isinstance(value, str):
+        _text(name, value)
+    elif isinstance(value, int | float) and not -_BEYOND < value < _BEYOND:
+        raise BadRecord(f'has a "{name}" with a number that is out of range')
+    elif isinstance(value, dict | list):
+        if depth == 0:
+            raise BadRecord(f'has a "{name}" of over {_DEEPEST} levels')
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            _inner(name, part, depth - 1)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_TOKENS
+
+
+def _canary(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= _MOST_CANARY and all(type(token) is int for token in value)
+
+
+_KV_REQUIRED: Mapping[str, Callable[[Any], bool]] = {
+    "engine_block_size": _count, "index_block_size": _count, "tokenizer": lambda value: isinstance(value, str),
+    "tokenizer_digest": lambda value: isinstance(value, str), "tokenizer_canary": _canary,
 }  # fmt: skip
 
 
 def _kv(name: str, value: Any) -> dict[str, Any] | None:
     table = _table(name, value)
     if table is not None:
-        for member, kind in _KV_REQUIRED.items():
-            if not isinstance(table.get(member), kind):
+        for member, usable in _KV_REQUIRED.items():
+            if not usable(table.get(member)):
                 raise BadRecord(f'has a "kv" without a usable "{member}"')
     return table
 
@@ -232,7 +265,7 @@ _CHECKS: Mapping[str, _Check] = {
     "disagg_meta": _table,
     "kv_events_endpoint": _optional_text,
     "kv_block_size": _whole(1, _MOST_TOKENS),
-    "dp_rank": _whole(0, _MOST_RANKS),
+    "dp_rank": _whole(0, _MOST_RANKS - 1),
     "dp_size": _whole(1, _MOST_RANKS),
     "request_transport": _text,
     "kv": _kv,
