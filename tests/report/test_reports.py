@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import re
 import xml.etree.ElementTree as ET
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from infera_cli.report import console, page, plots, rows
+from infera_cli.report import console, files, page, plots, rows, words
 from infera_cli.report.progress import Bar
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
@@ -48,13 +49,13 @@ def run(cell: str = "", repeat: int = 0, scale: float = 1.0, **options: Any) -> 
 def test_the_console_report_has_every_part() -> None:
     """Header, latency, split, rates, workers, failures and, last, the verdict."""
     told = console.report(Document((run(),), "0"))
-    for words in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
-                  "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
-                  "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
-                  "input, steady part", "input and output, whole run", "completed, steady part",
-                  "TTFT, failures as ∞", "within all limits", "1 × http_500: <boom>",
-                  "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
-        assert words in told
+    for said in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
+                 "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
+                 "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
+                 "input, steady part", "input and output, whole run", "completed, steady part",
+                 "TTFT, failures as ∞", "within all limits", "1 × http_500: <boom>",
+                 "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
+        assert said in told
     assert told.rstrip().splitlines()[-1] == "VALID"
     assert "\x1b" not in told
 
@@ -107,27 +108,27 @@ def test_several_runs_have_an_overview() -> None:
     assert "most load with 95% of requests within the limits: rate between 2 (kept) and 3 (not kept)" in told
 
 
-@pytest.mark.parametrize(("found", "words"), [
+@pytest.mark.parametrize(("found", "said"), [
     ({"kind": "rate", "passed": 0, "failed": 1, "attainment": 0.9}, "not even rate 1 keeps 90%"),
     ({"kind": "concurrency", "passed": 64, "failed": None, "attainment": 0.9}, "concurrency 64 keeps"),
 ])
-def test_a_search_without_an_interval_says_so(found: dict[str, object], words: str) -> None:
+def test_a_search_without_an_interval_says_so(found: dict[str, object], said: str) -> None:
     """Nothing passed, or nothing failed: both are said."""
-    assert words in console.find_max(found)
+    assert said in words.find_max(found)
 
 
-@pytest.mark.parametrize(("options", "words"), [
+@pytest.mark.parametrize(("options", "said"), [
     ({"concurrency": 4, "count": 9}, "closed loop, 4 callers, 9 requests"), ({"count": 9}, "all at once, 9 requests"),
     ({"rate": 2.0, "burstiness": "inf", "duration": 5.0}, "open loop, constant 2.0 req/s, 5 s"),
     ({"rate": 2.0, "burstiness": 0.5}, "gamma 0.5"),
     ({"dataset": {"name": "azure"}, "speed": 2.0}, "trace at speed 2.0"), ({"dataset": {"name": "azure"}}, "speed 1.0"),
     ({"ramp_shape": "linear", "ramp_start": 1, "ramp_end": 9, "duration": 5.0}, "linear ramp 1→9 req/s, 5 s"),
 ])
-def test_arrivals_in_words(options: dict[str, object], words: str) -> None:
+def test_arrivals_in_words(options: dict[str, object], said: str) -> None:
     """The header says how requests arrived."""
-    assert words in console.arrivals(options)
-    assert ", ," not in console.arrivals(options)
-    assert not console.arrivals(options).endswith(", ")
+    assert said in words.arrivals(options)
+    assert ", ," not in words.arrivals(options)
+    assert not words.arrivals(options).endswith(", ")
 
 
 def test_a_document_survives_its_file() -> None:
@@ -167,6 +168,20 @@ def test_a_run_without_a_success_has_a_page() -> None:
     assert "connect" in console.report(Document((empty,), "0"))
 
 
+def test_failures_past_the_router_are_in_every_report() -> None:
+    """The half of --direct has its own counts, and its own failures by class."""
+    past = Tally().update([sample(), *(failure("http_503", error="full") for _ in range(3))]).figures()
+    document = Document((msgspec.structs.replace(run(), direct=past),), "0")
+    told = console.report(document)
+    assert "past the router: 4 sent, 1 ok, 3 failed, 0 incomplete\n  3 × http_503: full" in told
+    html = page.report(document)
+    assert "past the router: 4 sent, 1 ok, 3 failed, 0 incomplete" in html
+    assert "<td>http_503</td><td>3</td><td>full</td>" in html
+    line = next(csv.DictReader(files.table(document).splitlines()))
+    assert (line["failed_http_500"], line["direct_sent"], line["direct_failed_http_503"]) == ("1", "4", "3")
+    assert float(line["direct_ttft_p50_ms"]) == 100
+
+
 def test_a_comparison_page_has_both_curves() -> None:
     """A and B are drawn into one plot, and the table calls the change."""
     first, second = Document((run(),), "0"), Document((run(scale=1.5),), "0")
@@ -203,8 +218,8 @@ def test_progress_tells_rate_open_ttft_errors_and_time_left() -> None:
     line = bar.line([Process(done=25, failed=1, open=3, ttft=0.2), Process(done=23, failed=1, lag=0.004)], 10.0)
     assert "rate=5#2" in line
     assert " 50% 0:10 left" in line
-    for words in ("4.0 req/s", "3 open", "TTFT 200 ms", "2 errors", "lag 4 ms"):
-        assert words in line
+    for said in ("4.0 req/s", "3 open", "TTFT 200 ms", "2 errors", "lag 4 ms"):
+        assert said in line
     bar.end()
 
 

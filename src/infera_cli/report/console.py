@@ -11,14 +11,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from infera_cli.report import rows
+from infera_cli.report import rows, words
 from infera_cli.workload.comparison import Row
-from infera_cli.workload.figures import Figures
-from infera_cli.workload.names import TRACES
+from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
 
 COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
-LISTED = 8  # workers named in the header
 ENDS = {"better": "green", "worse": "red"}
 
 
@@ -44,7 +42,7 @@ def report(
         blocks.append(_overview(document))
     found = document.findings.get("find_max")
     if found:
-        blocks.append(Text(find_max(found), style="bold"))
+        blocks.append(Text(words.find_max(found), style="bold"))
     return render(blocks, width=width, colour=colour)
 
 
@@ -59,17 +57,6 @@ def render(blocks: Sequence[RenderableType], *, width: int, colour: bool) -> str
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def find_max(found: dict[str, object]) -> str:
-    """The result of --find-max in a sentence."""
-    kind, low, high = found["kind"], found["passed"], found["failed"]
-    level = f"{float(str(found['attainment'])):.0%} of requests within the limits"
-    if not low:
-        return f"not even {kind} {high or 1} keeps {level}"
-    if high is None:
-        return f"{kind} {low} keeps {level}; no level was found that does not"
-    return f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
-
-
 def _run(run: Run, view: View) -> list[RenderableType]:
     blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms", view, adjusted=True)]
     split = rows.router(run.figures)
@@ -77,18 +64,19 @@ def _run(run: Run, view: View) -> list[RenderableType]:
         blocks.append(_table("time to the first byte, ms", split, view))
     if run.direct is not None:
         blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms", view))
+        blocks += _failures("past the router:", run.direct.counts)
         blocks += [Text(line) for line in (*rows.overhead(run), "")]
-    blocks += [_facts(run), *_workers(run.figures), *_failures(run), *_verdict(run)]
+    blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts), *_verdict(run)]
     return blocks
 
 
 def _header(run: Run) -> list[RenderableType]:
     options = run.options
-    dataset, load = options.get("dataset", {}), arrivals(options)
+    dataset, load = options.get("dataset", {}), words.arrivals(options)
     lines = [
         Text(f"── {rows.title(run)} " + "─" * 40, style="bold"),
         Text(f"target   {run.target['url']}  model {options.get('model')}"),
-        *map(Text, behind(run)),
+        *map(Text, words.behind(run)),
         Text(f"load     {load}, dataset {dataset.get('name')}, seed {options.get('seed')},"
              f" cache {options.get('cache')}"),
         Text(f"client   {run.client.host}, {run.client.processes} process"
@@ -97,39 +85,6 @@ def _header(run: Run) -> list[RenderableType]:
     if run.partial:
         lines.append(Text("PARTIAL: the run was interrupted", style="bold yellow"))
     return [*lines, Text("")]
-
-
-def behind(run: Run) -> list[str]:
-    """What the target says of itself when it is a router of ours, a line each."""
-    router, workers = run.target.get("router"), run.target.get("workers")
-    said = []
-    if router:
-        said.append(f"router   infera {router['version']}, policy {router['policy']}, settings {router['config']}")
-    if workers:
-        listed = ", ".join(list(workers)[:LISTED]) + (", …" if len(workers) > LISTED else "")
-        said.append(f"workers  {len(workers)}: {listed}")
-    return said
-
-
-def arrivals(options: dict[str, object]) -> str:
-    """The arrival process in words."""
-    many = f"{options['count']} requests" if "count" in options else ""
-    long = f"{options['duration']:g} s" if "duration" in options else ""
-    how = " / ".join(part for part in (many, long) if part)
-    return ", ".join(part for part in (_rhythm(options), how) if part)
-
-
-def _rhythm(options: dict[str, object]) -> str:
-    if "concurrency" in options:
-        return f"closed loop, {options['concurrency']} callers"
-    if "ramp_shape" in options:
-        return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s"
-    if options.get("rate", "inf") == "inf":
-        trace = dict(options.get("dataset") or {}).get("name") in TRACES  # type: ignore[call-overload]
-        return f"trace at speed {options.get('speed', 1.0)}" if trace else "all at once"
-    burst = options.get("burstiness", 1.0)
-    kind = "Poisson" if burst == 1.0 else "constant" if burst == "inf" else f"gamma {burst}"
-    return f"open loop, {kind} {options['rate']} req/s"
 
 
 def _latency_table(figures: Figures, title: str, view: View, *, adjusted: bool = False) -> RenderableType:
@@ -189,12 +144,9 @@ def _workers(figures: Figures) -> list[RenderableType]:
     return [table]
 
 
-def _failures(run: Run) -> list[RenderableType]:
-    counts = run.figures.counts
-    lines = [Text(f"\nrequests {counts.sent:,} sent, {counts.ok:,} ok, {counts.failed:,} failed,"
-                  f" {counts.incomplete:,} incomplete")]
-    for kind, many in counts.failures.items():
-        said = counts.examples.get(kind, "")
+def _failures(of: str, counts: Counts) -> list[RenderableType]:
+    lines = [Text(f"{of} {words.counted(counts)}")]
+    for kind, many, said in words.failures(counts):
         lines.append(Text(f"  {many:,} × {kind}{f': {said[:140]}' if said else ''}", style="red"))
     return list(lines)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from infera_cli.report import rows
 from infera_cli.workload.distribution import Distribution
+from infera_cli.workload.figures import Figures
 from infera_cli.workload.result import Document, Run
 
 VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
@@ -92,15 +93,29 @@ def table(document: Document) -> str:
 
 def _line(run: Run) -> dict[str, Any]:
     figures = run.figures
-    counts = msgspec.to_builtins(figures.counts)
     line: dict[str, Any] = {
         "cell": run.cell, "repeat": run.repeat, "started": run.started, "verdict": run.verdict.status,
     }
-    line |= {name: value for name, value in counts.items() if not isinstance(value, dict)}
+    line |= _counts(figures)
     line |= msgspec.to_builtins(figures.rates)
     line |= {"concurrency_mean": figures.concurrency.mean, "concurrency_peak": figures.concurrency.peak}
-    for row in rows.latencies(figures):
-        line |= {f"{row.key}_{name}_ms": round(getattr(row.figures, name), 4) for name in rows.STATISTICS}
+    line |= _latencies(figures)
     if figures.attainment is not None:
         line |= {"good": figures.attainment.good, "judged": figures.attainment.judged}
+    if run.direct is not None:
+        past = {**_counts(run.direct), **_latencies(run.direct)}
+        line |= {f"direct_{name}": value for name, value in past.items()}
     return line
+
+
+def _counts(figures: Figures) -> dict[str, Any]:
+    counts = msgspec.to_builtins(figures.counts)
+    single = {name: value for name, value in counts.items() if not isinstance(value, dict)}
+    return single | {f"failed_{kind}": many for kind, many in figures.counts.failures.items()}
+
+
+def _latencies(figures: Figures) -> dict[str, float]:
+    return {
+        f"{row.key}_{name}_ms": round(getattr(row.figures, name), 4)
+        for row in rows.latencies(figures) for name in rows.STATISTICS
+    }

@@ -9,10 +9,10 @@ from importlib.resources import files
 
 import msgspec
 
-from infera_cli.report import console, plots, rows
+from infera_cli.report import console, plots, rows, words
 from infera_cli.workload.comparison import Row
 from infera_cli.workload.distribution import Distribution
-from infera_cli.workload.figures import Figures
+from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
 
 
@@ -76,7 +76,7 @@ def _overview(document: Document) -> Iterator[str]:
     yield "<h2>All runs</h2>"
     found = document.findings.get("find_max")
     if found:
-        yield f"<p><b>{escape(console.find_max(found))}</b></p>"
+        yield f"<p><b>{escape(words.find_max(found))}</b></p>"
     heads = ("", "req/s", "output tok/s", "TTFT p50 ms", "TTFT p99 ms", "E2EL p99 ms", "failed", "verdict")
     yield table(heads, (_line(run) for run in document.runs))
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
@@ -107,11 +107,11 @@ def _run(run: Run) -> Iterator[str]:
     client = f"{run.client.host}, {run.client.processes} process(es), {run.client.placement}"
     yield (
         f'<p class="quiet">{escape(str(run.target["url"]))} · {escape(str(run.options.get("model")))} · '
-        f"{escape(console.arrivals(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
+        f"{escape(words.arrivals(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
     )
     if verdict.missed:
         yield "<ul>" + "".join(f"<li><b>missed: {escape(text)}</b></li>" for text in verdict.missed) + "</ul>"
-    if lines := console.behind(run):
+    if lines := words.behind(run):
         yield f'<p class="quiet">{"<br>".join(map(escape, lines))}</p>'
     if verdict.warnings:
         yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in verdict.warnings) + "</ul>"
@@ -122,12 +122,13 @@ def _run(run: Run) -> Iterator[str]:
         yield _latency_table("Time to the first byte, ms", split)
     if run.direct is not None:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
+        yield _failures("past the router: ", run.direct.counts)
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in rows.overhead(run)) + "</ul>"
     every = (*rows.rates(run), *rows.cache(run))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
     yield table(("Rates", "", ""), facts, kind="facts")
-    yield _failures(run)
+    yield _failures("", figures.counts)
     options = msgspec.json.format(msgspec.json.encode(run.options), indent=1).decode()
     yield f"<details><summary>Options</summary><pre>{escape(options)}</pre></details>"
 
@@ -154,12 +155,10 @@ def _drawings(figures: Figures) -> Iterator[tuple[str, bytes]]:
         yield "requests by worker", plots.workers(figures.workers)
 
 
-def _failures(run: Run) -> str:
-    counts = run.figures.counts
-    lines = [(kind, f"{many:,}", counts.examples.get(kind, "")) for kind, many in counts.failures.items()]
-    rest = f"{counts.failed:,} failed, {counts.incomplete:,} incomplete"
-    head = f"{counts.sent:,} sent, {counts.ok:,} ok, {rest}"
-    return f"<p>{head}</p>" + (table(("Failure", "requests", "first message"), lines) if lines else "")
+def _failures(of: str, counts: Counts) -> str:
+    lines = [(kind, f"{many:,}", said) for kind, many, said in words.failures(counts)]
+    head = f"<p>{escape(of + words.counted(counts))}</p>"
+    return head + (table(("Failure", "requests", "first message"), lines) if lines else "")
 
 
 def _latency_table(

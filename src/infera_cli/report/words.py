@@ -1,0 +1,68 @@
+"""Sentences that every form of a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infera_cli.workload.figures import Counts
+from infera_cli.workload.names import TRACES
+from infera_cli.workload.result import Run
+
+LISTED = 8  # workers named in the header
+
+
+def counted(counts: Counts) -> str:
+    """How many requests there were, and what became of them."""
+    return (
+        f"{counts.sent:,} sent, {counts.ok:,} ok, {counts.failed:,} failed, {counts.incomplete:,} incomplete"
+    )
+
+
+def failures(counts: Counts) -> Iterator[tuple[str, int, str]]:
+    """(class, how many, what the first one said)."""
+    for kind, many in counts.failures.items():
+        yield kind, many, counts.examples.get(kind, "")
+
+
+def find_max(found: dict[str, object]) -> str:
+    """The result of --find-max in a sentence."""
+    kind, low, high = found["kind"], found["passed"], found["failed"]
+    level = f"{float(str(found['attainment'])):.0%} of requests within the limits"
+    if not low:
+        return f"not even {kind} {high or 1} keeps {level}"
+    if high is None:
+        return f"{kind} {low} keeps {level}; no level was found that does not"
+    return f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
+
+
+def behind(run: Run) -> list[str]:
+    """What the target says of itself when it is a router of ours, a line each."""
+    router, workers = run.target.get("router"), run.target.get("workers")
+    said = []
+    if router:
+        said.append(f"router   infera {router['version']}, policy {router['policy']}, settings {router['config']}")
+    if workers:
+        listed = ", ".join(list(workers)[:LISTED]) + (", …" if len(workers) > LISTED else "")
+        said.append(f"workers  {len(workers)}: {listed}")
+    return said
+
+
+def arrivals(options: dict[str, object]) -> str:
+    """The arrival process in words."""
+    many = f"{options['count']} requests" if "count" in options else ""
+    long = f"{options['duration']:g} s" if "duration" in options else ""
+    how = " / ".join(part for part in (many, long) if part)
+    return ", ".join(part for part in (_rhythm(options), how) if part)
+
+
+def _rhythm(options: dict[str, object]) -> str:
+    if "concurrency" in options:
+        return f"closed loop, {options['concurrency']} callers"
+    if "ramp_shape" in options:
+        return f"{options['ramp_shape']} ramp {options['ramp_start']}→{options['ramp_end']} req/s"
+    if options.get("rate", "inf") == "inf":
+        trace = dict(options.get("dataset") or {}).get("name") in TRACES  # type: ignore[call-overload]
+        return f"trace at speed {options.get('speed', 1.0)}" if trace else "all at once"
+    burst = options.get("burstiness", 1.0)
+    kind = "Poisson" if burst == 1.0 else "constant" if burst == "inf" else f"gamma {burst}"
+    return f"open loop, {kind} {options['rate']} req/s"
