@@ -58,7 +58,7 @@ class Follower:
     def __init__(self, *urls: str, **options: Any) -> None:
         self.events: list[WorkerChanged] = []
         self.left: list[Member] = []
-        bus = Bus()
+        bus = self.bus = Bus()
         bus.subscribe(self._note)
         self.registry = Registry(bus, pins=Pins(600.0))
         self.enrolled = Enrolled(self.registry, bus, source=SOURCE, left=self.left.append)

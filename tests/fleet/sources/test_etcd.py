@@ -8,7 +8,11 @@ import signal
 
 import pytest
 
+from infera_cli.blocks import chain
+from infera_cli.config.serve import load_serve
 from infera_cli.errors import DiscoveryError
+from infera_cli.events import WorkerChanged
+from infera_cli.wiring.cache import CacheAware
 from tests.fleet.etcd_worlds import PREFIX, compact, delete, eventually, following, put
 from tests.support.etcd import Etcd, free_port
 
@@ -82,17 +86,30 @@ async def test_c8_s110_a_changed_record_is_told(etcd: Etcd) -> None:
         assert router.left == [first]
 
 
-async def test_r127_an_address_used_again_by_another_model_is_a_new_worker(etcd: Etcd) -> None:
-    """It serves its own model only, and nothing of the former one is left."""
-    put(etcd, "a", model_name="old")
+@pytest.mark.parametrize("gap", [True, False])
+async def test_r127_an_address_used_again_by_another_model_is_a_new_worker(etcd: Etcd, gap: bool) -> None:
+    """It serves its own model only, and nothing of the former one's cache is believed of it."""
+    tokens, size = list(range(64)), 16
+    put(etcd, "a", model_name="old", kv_block_size=size)
     async with following(etcd.url) as router:
+        cache = CacheAware(load_serve({"sim": "1", "router_policy": "kv-aware"}, {}).settings, router.registry)
+        router.bus.subscribe(cache.on_event, WorkerChanged)
         await router.sees("a")
-        delete(etcd, "a")
-        put(etcd, "a", model_name="new")
+        former = router.registry.member("a")
+        assert former is not None
+        (slot,) = cache.slots(former.worker, None)
+        cache.index.store(slot, None, chain(tokens, size), tokens, size)
+        assert cache.blocks_of("a", None) == 4
+        if gap:
+            delete(etcd, "a")
+        put(etcd, "a", model_name="new", kv_block_size=size)
         await eventually(lambda: router.told("added") == ["a", "a"])
         member = router.registry.member("a")
         assert member is not None
         assert (member.may_serve("new"), member.may_serve("old")) == (True, False)
+        assert cache.blocks_of("a", None) == len(cache.index) == 0
+        assert cache.index.depths(chain(tokens, size), -1) == []
+        assert router.left == [former]
 
 
 async def test_the_key_is_the_identity(etcd: Etcd) -> None:
@@ -178,6 +195,34 @@ async def test_c4_etcd_may_be_down_at_the_start(etcd: Etcd) -> None:
         await router.is_stale()
         etcd.start()
         await router.sees("a")
+
+
+async def test_c2_a_change_between_the_first_look_and_the_watch_is_seen(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker went and one came after all was read and before the watch stood: the watch begins where that ended."""
+    put(etcd, "a")
+    put(etcd, "b")
+    async with following(etcd.url, pulse=3600.0) as router:
+        read, watch = router.client.range, router.client.watch
+        changed = asyncio.Event()
+
+        async def read_then_change(prefix: str) -> object:
+            snapshot = await read(prefix)
+            if not changed.is_set():
+                delete(etcd, "a")
+                put(etcd, "c")
+                changed.set()
+            return snapshot
+
+        def watch_after_it(prefix: str, revision: int) -> object:
+            assert changed.is_set()
+            return watch(prefix, revision)
+
+        monkeypatch.setattr(router.client, "range", read_then_change)
+        monkeypatch.setattr(router.client, "watch", watch_after_it)
+        await router.sees("b", "c")
+        assert router.source.reconnects == 0
 
 
 async def test_c1_c2_changes_while_disconnected_are_seen_afterwards(etcd: Etcd) -> None:

@@ -1,4 +1,4 @@
-"""The cost of infera-wire §4.4 with rulings 16 (R092, R094, R095; S49, S50, S52, S53, S55)."""
+"""The cost of infera-wire §4.4 with rulings 16 (R092, R095; S49, S50, S55)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_recent_is_right_over_very_many_picks() -> None:
     assert [world.book.recent(world.target(n)) for n in range(2)] == pytest.approx(wanted)
 
 
-def test_s52_active_counts_different_blocks_in_flight() -> None:
+def test_active_counts_different_blocks_in_flight() -> None:
     """Two requests of one prefix count it once, and it stays until the last has ended."""
     world = KvWorld(1)
     shared = tokens_of(4)
@@ -147,7 +147,7 @@ def test_r092_new_prompts_avoid_the_worker_that_is_stuck_with_work() -> None:
     assert served["w1"] >= 18
 
 
-def test_r094_requests_spread_by_what_is_in_flight() -> None:
+def test_requests_spread_by_what_is_in_flight() -> None:
     """Thirty at once without any hits: no worker ever has two more than another."""
     world = KvWorld(3)
     served: Counter[str] = Counter()
@@ -285,7 +285,7 @@ def test_a_promise_that_no_event_confirms_is_void_soon_after_the_request() -> No
     assert world.book.lapsed == 5
 
 
-def test_s53_a_worker_that_left_leaves_nothing_behind() -> None:
+def test_a_worker_that_left_leaves_nothing_behind() -> None:
     """Its view, load and promises are gone; a late end of its request is harmless."""
     world = KvWorld(2)
     world.store(0, tokens_of(5))
