@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,13 @@ class KvServer(LocalServer):
     def served(self) -> Counter[str]:
         """Requests that each worker got."""
         return Counter({worker.name: len(worker.calls) for worker in self.workers})
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, model: Path, *flags: str, count: int = 2) -> AsyncIterator[KvServer]:
+    """A server over `count` stubs whose pages are known."""
+    async with contextlib.AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(StubWorker(f"u{n}")) for n in range(count)]
+        server = await stack.enter_async_context(KvServer(workers, folder, model, *flags))
+        server.know_pages()
+        yield server
