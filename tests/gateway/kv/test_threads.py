@@ -119,7 +119,7 @@ async def test_r098_c31_long_prompts_do_not_hold_up_others(tmp_path: Path, model
             worker.script = lambda seen: (
                 replies.chunked(replies.words(400), gap=PACE) if b'"stream": true' in seen.body else replies.unary({})
             )
-        tries = []
+        tries: list[tuple[float, float]] = []
         while len(tries) < 3 and not any(slowest < 0.5 and grown < 0.2 for slowest, grown in tries):
             tries.append(await long_prompts(server, len(tries)))
         assert server.cache.reader.counters.threaded == 10 * len(tries)
