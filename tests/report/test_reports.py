@@ -117,6 +117,39 @@ def test_a_search_without_an_interval_says_so(found: dict[str, object], said: st
     assert said in words.find_max(found)
 
 
+CUT = {"kind": "concurrency", "passed": 0, "failed": None, "attainment": 0.95, "finished": False, "evidence": {}}
+
+
+@pytest.mark.parametrize(("known", "said"), [
+    ({}, "no level was judged whether it keeps 95% of requests within the limits"),
+    ({"evidence": {"1": {"good": 9, "judged": 10, "probes": 1}}},
+     "whether it keeps 95% of requests within the limits; concurrency 1 is undecided (9 of 10 requests within"),
+    ({"passed": 8}, "so far concurrency 8 keeps 95% of requests within the limits, more is not known"),
+    ({"passed": 8, "failed": 16, "evidence": {"8": {"good": 9, "judged": 9}, "16": {"good": 0, "judged": 9}}},
+     "so far concurrency 8 keeps 95% of requests within the limits and 16 does not"),
+    ({"failed": 4}, "so far concurrency 4 does not keep 95% of requests within the limits, less is not known"),
+])
+def test_a_search_that_was_cut_off_says_what_it_knew(known: dict[str, object], said: str) -> None:
+    """Ctrl-C in a search: interrupted, and no judgement of a level that was not judged."""
+    told = words.find_max({**CUT, **known})
+    assert told.startswith("the search was interrupted: ")
+    assert said in told
+    assert "not even" not in told
+    assert "no level was found" not in told
+
+
+def test_a_search_that_rests_on_invalid_runs_says_so() -> None:
+    """An end of the interval that was judged on a run of an overloaded client is in doubt, on page and console."""
+    late = judge(figures(), Circumstances(cpu=1.0, max_error_rate=0.1))
+    assert late.status == "INVALID"
+    bad = msgspec.structs.replace(run("rate=3"), verdict=late)
+    found = {"find_max": {"kind": "rate", "passed": 2, "failed": 3, "attainment": 0.95, "finished": True}}
+    document = Document((run("rate=2"), bad), "0", found)
+    for told in (console.report(document, width=300), page.report(document)):
+        assert "rate between 2 (kept) and 3 (not kept); but rate 3 was judged on INVALID runs" in told
+        assert "rate 2 was judged" not in told
+
+
 @pytest.mark.parametrize(("options", "said"), [
     ({"concurrency": 4, "count": 9}, "closed loop, 4 callers, 9 requests"), ({"count": 9}, "all at once, 9 requests"),
     ({"rate": 2.0, "burstiness": "inf", "duration": 5.0}, "open loop, constant 2.0 req/s, 5 s"),

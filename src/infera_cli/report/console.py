@@ -42,7 +42,7 @@ def report(
         blocks.append(_overview(document))
     found = document.findings.get("find_max")
     if found:
-        blocks.append(Text(words.find_max(found), style="bold"))
+        blocks.append(Text(words.find_max(found, document.runs), style="bold"))
     return render(blocks, width=width, colour=colour)
 
 

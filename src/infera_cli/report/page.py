@@ -19,6 +19,9 @@ from infera_cli.workload.result import Document, Run
 def report(document: Document) -> str:
     """The page for one result."""
     parts: list[str] = []
+    found = document.findings.get("find_max")
+    if found:
+        parts.append(f"<p><b>{escape(words.find_max(found, document.runs))}</b></p>")
     if len(document.runs) > 1:
         parts += _overview(document)
     for run in document.runs:
@@ -74,9 +77,6 @@ def _comparison_table(found: Sequence[Row]) -> str:
 def _overview(document: Document) -> Iterator[str]:
     cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
     yield "<h2>All runs</h2>"
-    found = document.findings.get("find_max")
-    if found:
-        yield f"<p><b>{escape(words.find_max(found))}</b></p>"
     heads = ("", "req/s", "output tok/s", "TTFT p50 ms", "TTFT p99 ms", "E2EL p99 ms", "failed", "verdict")
     yield table(heads, (_line(run) for run in document.runs))
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from infera_cli.workload.figures import Counts
 from infera_cli.workload.names import TRACES
@@ -24,17 +25,50 @@ def failures(counts: Counts) -> Iterator[tuple[str, int, str]]:
         yield kind, many, counts.examples.get(kind, "")
 
 
-def find_max(found: dict[str, object]) -> str:
-    """The result of --find-max in a sentence."""
+# ── the search ───────────────────────────────────────────────────────────────────────────────────────
+def find_max(found: dict[str, Any], runs: Sequence[Run] = ()) -> str:
+    """The result of --find-max in a sentence; `runs` are the probes, by which its ends may be in doubt."""
     kind, low, high = found["kind"], found["passed"], found["failed"]
-    level = f"{float(str(found['attainment'])):.0%} of requests within the limits"
-    if not low:
-        return f"not even {kind} {high or 1} keeps {level}"
-    if high is None:
-        return f"{kind} {low} keeps {level}; no level was found that does not"
-    return f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
+    level = f"{float(found['attainment']):.0%} of requests within the limits"
+    if not found.get("finished", True):
+        said = f"the search was interrupted: {_so_far(found, level)}"
+    elif not low:
+        said = f"not even {kind} {high or 1} keeps {level}"
+    elif high is None:
+        said = f"{kind} {low} keeps {level}; no level was found that does not"
+    else:
+        said = f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
+    return "; ".join((said, *_doubts(kind, [end for end in (low, high) if end], runs)))
 
 
+def _so_far(found: dict[str, Any], level: str) -> str:
+    """What a search knew when it was cut off."""
+    kind, low, high = found["kind"], found["passed"], found["failed"]
+    open_ones = [
+        f"{kind} {tried} is undecided ({seen['good']} of {seen['judged']} requests within the limits)"
+        for tried, seen in found.get("evidence", {}).items()
+        if int(tried) > (low or 0) and (high is None or int(tried) < high)
+    ]
+    if low and high:
+        known = f"so far {kind} {low} keeps {level} and {high} does not"
+    elif low:
+        known = f"so far {kind} {low} keeps {level}, more is not known"
+    elif high:
+        known = f"so far {kind} {high} does not keep {level}, less is not known"
+    else:
+        known = f"no level was judged whether it keeps {level}"
+    return "; ".join((known, *open_ones))
+
+
+def _doubts(kind: str, ends: Sequence[int], runs: Sequence[Run]) -> Iterator[str]:
+    """Ends of the interval whose probes the load generator spoiled."""
+    for end in ends:
+        bad = {run.verdict.status for run in runs if run.cell == f"{kind}={end}"} - {"VALID"}
+        if bad:
+            yield f"but {kind} {end} was judged on {' and '.join(sorted(bad))} runs, which say little of the server"
+
+
+# ── the header ───────────────────────────────────────────────────────────────────────────────────────
 def behind(run: Run) -> list[str]:
     """What the target says of itself when it is a router of ours, a line each."""
     router, workers = run.target.get("router"), run.target.get("workers")
