@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from infera_cli.cli import bench_options, simulate_options
 from infera_cli.cli.bench import exit_code
@@ -275,6 +276,20 @@ def test_compare_says_what_changed(infera: Infera, tmp_path: Path) -> None:
     assert "data:image/svg+xml" in (tmp_path / "c.html").read_text()
     plain = infera("bench", "compare", "a.json", "b.json", "-o", "json")
     assert json.loads(plain.out)["compared"][0]["b"] == "b.json"
+
+
+def test_compare_tells_of_a_partial_result(infera: Infera, tmp_path: Path) -> None:
+    """A run that was cut off is not compared as if it were whole: on stderr, on the page and in JSON."""
+    whole = document(1.0)
+    (tmp_path / "a.json").write_bytes(encode(whole))
+    (tmp_path / "b.json").write_bytes(encode(Document((replace(whole.runs[0], partial=True),), "0")))
+    (tmp_path / "c.json").write_bytes(encode(Document(whole.runs, "0", {"interrupted": True})))
+    for name in ("b.json", "c.json"):
+        found = infera("bench", "compare", "a.json", name, "--html", "page.html")
+        assert f"warning: {name} is PARTIAL: the " in found.err
+        assert f"{name} is PARTIAL" in (tmp_path / "page.html").read_text()
+        plain = json.loads(infera("bench", "compare", "a.json", name, "-o", "json").out)
+        assert [said for said in plain["warnings"] if f"{name} is PARTIAL" in said]
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[", b'{"kind": "infera-bench", "schema_version": 99}',

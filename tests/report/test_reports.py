@@ -201,6 +201,33 @@ def test_a_run_without_a_success_has_a_page() -> None:
     assert "connect" in console.report(Document((empty,), "0"))
 
 
+def test_an_interrupted_run_is_marked_in_every_report() -> None:
+    """A sweep cut off in its second cell: the table, the page and the file say which run and that there is less."""
+    cut = msgspec.structs.replace(run("rate=2"), partial=True)
+    document = Document((run("rate=1"), cut), "0")
+    told = console.report(document, width=200)
+    assert re.search(r"rate=2 .* VALID, partial\n", told)
+    assert not re.search(r"rate=1 .* partial\n", told)
+    said = "PARTIAL: the benchmark was interrupted; 1 run complete, one cut off, any after it missing"
+    assert told.rstrip().endswith(said)
+    html = page.report(document)
+    assert html.count(said) == 1
+    assert "<td>VALID, partial</td>" in html
+    lines = list(csv.DictReader(files.table(document).splitlines()))
+    assert [(line["partial"], line["interrupted"]) for line in lines] == [("no", "yes"), ("yes", "yes")]
+
+
+def test_a_sweep_cut_off_between_two_runs_is_marked() -> None:
+    """Every run is whole and some are missing: still not a complete result."""
+    document = Document((run("rate=1"),), "0", {"interrupted": True})
+    said = "PARTIAL: the benchmark was interrupted; 1 run complete, others missing"
+    assert console.report(document).rstrip().endswith(said)
+    assert said in page.report(document)
+    assert "PARTIAL" not in page.report(Document((run("rate=1"),), "0"))
+    line = next(csv.DictReader(files.table(document).splitlines()))
+    assert (line["partial"], line["interrupted"]) == ("no", "yes")
+
+
 def test_failures_past_the_router_are_in_every_report() -> None:
     """The half of --direct has its own counts, and its own failures by class."""
     past = Tally().update([sample(), *(failure("http_503", error="full") for _ in range(3))]).figures()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,23 @@ def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: 
 
     documents = [read(path) for path in results]
     found = [compare_documents(documents[0], other, seed) for other in documents[1:]]
+    told = list(warnings(results, documents))
     if html is not None:
         from infera_cli.report import page
 
         both = (documents[0], documents[1])
-        Path(html).write_text(page.comparison((results[0], results[1]), both, found[0]), encoding="utf-8")
+        drawn = page.comparison((results[0], results[1]), both, found[0], told)
+        Path(html).write_text(drawn, encoding="utf-8")
     if as_json:
-        console.json({"a": results[0], "compared": [
+        console.json({"a": results[0], "warnings": told, "compared": [
             {"b": name, "cells": {cell: _plain(rows) for cell, rows in cells.items()}}
             for name, cells in zip(results[1:], found, strict=True)
         ]})
-        return
-    for name, cells in zip(results[1:], found, strict=True):
-        console.data(report.comparison((results[0], name), cells, colour=console.colour(sys.stdout)))
-    _warn(results, documents)
+    else:
+        for name, cells in zip(results[1:], found, strict=True):
+            console.data(report.comparison((results[0], name), cells, colour=console.colour(sys.stdout)))
+    for said in told:
+        console.warn(said)
 
 
 def read(path: str) -> Any:
@@ -66,16 +70,20 @@ def _plain(rows: list[Any]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(row) for row in rows]
 
 
-def _warn(names: list[str], documents: list[Any]) -> None:
+def warnings(names: list[str], documents: list[Any]) -> Iterator[str]:
     """What makes a comparison less than it seems."""
+    from infera_cli.report import words
+
     for name, document in zip(names, documents, strict=True):
+        if cut := words.interrupted(document):
+            yield f"{name} is {cut}"
         bad = sorted({run.verdict.status for run in document.runs} - {"VALID"})
         if bad:
-            console.warn(f"{name} holds runs judged {', '.join(bad)}")
+            yield f"{name} holds runs judged {', '.join(bad)}"
     options = [document.runs[0].options for document in documents if document.runs]
     loads = [{**found, **{f"dataset {name}": value for name, value in found.get("dataset", {}).items()}}
              for found in options]
     datasets = dict.fromkeys(key for load in loads for key in load if key.startswith("dataset "))
     for key in (*datasets, "rate", "concurrency", "cache", "model"):
         if len({str(load.get(key)) for load in loads}) > 1:
-            console.warn(f"the runs differ in {key}: {' / '.join(str(load.get(key, '-')) for load in loads)}")
+            yield f"the runs differ in {key}: {' / '.join(str(load.get(key, '-')) for load in loads)}"

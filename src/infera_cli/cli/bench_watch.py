@@ -29,13 +29,14 @@ class Watch:
     def ended(self, run: Any) -> None:
         """Say how a run of several came out; a single one has its report."""
         from infera_cli.report.rows import number, title
+        from infera_cli.report.words import status
 
         self._bar.end()
         if run.cell or run.repeat:
             ttft = run.figures.latency.get("ttft")
             median = f", TTFT p50 {ttft.p50 * 1e3:.1f} ms" if ttft else ""
             rate = number(run.figures.rates.overall_requests)
-            console.say(f"{title(run)}: {run.verdict.status}, {rate} req/s{median}")
+            console.say(f"{title(run)}: {status(run)}, {rate} req/s{median}")
 
     def close(self) -> None:
         """Whatever happened, leave the terminal as it was."""

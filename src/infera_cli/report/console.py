@@ -40,6 +40,8 @@ def report(
     blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view)]
     if len(document.runs) > 1:
         blocks.append(_overview(document))
+    if len(document.runs) > 1 or document.findings.get("interrupted"):
+        blocks += [Text(said, style="bold yellow") for said in (words.interrupted(document),) if said]
     found = document.findings.get("find_max")
     if found:
         blocks.append(Text(words.find_max(found, document.runs), style="bold"))
@@ -175,7 +177,7 @@ def _overview(document: Document) -> Table:
         table.add_row(
             rows.title(run), rows.number(figures.rates.overall_requests),
             rows.number(figures.rates.overall_output_tokens), *cells, f"{figures.counts.failed:,}", good,
-            run.verdict.status,
+            words.status(run),
         )
     return table
 

@@ -81,8 +81,9 @@ def _vllm_metric(name: str, of: Distribution) -> dict[str, float]:
 
 
 def table(document: Document) -> str:
-    """One line per run, as CSV; durations in milliseconds."""
-    lines = [_line(run) for run in document.runs]
+    """One line per run, as CSV; durations in milliseconds. `partial` is about the run, `interrupted` the whole."""
+    cut = bool(document.findings.get("interrupted")) or any(run.partial for run in document.runs)
+    lines = [_line(run) | {"interrupted": _yes(cut)} for run in document.runs]
     columns = list(dict.fromkeys(name for line in lines for name in line))
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
@@ -95,6 +96,7 @@ def _line(run: Run) -> dict[str, Any]:
     figures = run.figures
     line: dict[str, Any] = {
         "cell": run.cell, "repeat": run.repeat, "started": run.started, "verdict": run.verdict.status,
+        "partial": _yes(run.partial),
     }
     line |= _counts(figures)
     line |= msgspec.to_builtins(figures.rates)
@@ -106,6 +108,10 @@ def _line(run: Run) -> dict[str, Any]:
         past = {**_counts(run.direct), **_latencies(run.direct)}
         line |= {f"direct_{name}": value for name, value in past.items()}
     return line
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"
 
 
 def _counts(figures: Figures) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from infera_cli.workload.result import Document, Run
 def report(document: Document) -> str:
     """The page for one result."""
     parts: list[str] = []
+    if cut := words.interrupted(document):
+        parts.append(f'<p><span class="verdict DEGRADED">{escape(cut)}</span></p>')
     found = document.findings.get("find_max")
     if found:
         parts.append(f"<p><b>{escape(words.find_max(found, document.runs))}</b></p>")
@@ -40,11 +42,12 @@ def picture(document: Document) -> bytes:
 
 
 def comparison(
-    names: tuple[str, str], documents: tuple[Document, Document], cells: dict[str, list[Row]]
+    names: tuple[str, str], documents: tuple[Document, Document], cells: dict[str, list[Row]],
+    warnings: Sequence[str] = (),
 ) -> str:
     """The page for two results side by side."""
     legend = f"A = {escape(names[0])}<br>B = {escape(names[1])}"
-    parts = [f"<p>{legend}</p>"]
+    parts = [f"<p>{legend}</p>", _list(warnings)]
     first, second = (document.cells() for document in documents)
     if len(cells) > 1:
         series = [
@@ -94,7 +97,7 @@ def _line(run: Run) -> tuple[str, ...]:
     return (
         rows.title(run), rows.number(figures.rates.overall_requests),
         rows.number(figures.rates.overall_output_tokens), *latency, f"{figures.counts.failed:,}",
-        run.verdict.status,
+        words.status(run),
     )
 
 
@@ -113,8 +116,7 @@ def _run(run: Run) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li><b>missed: {escape(text)}</b></li>" for text in verdict.missed) + "</ul>"
     if lines := words.behind(run):
         yield f'<p class="quiet">{"<br>".join(map(escape, lines))}</p>'
-    if verdict.warnings:
-        yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in verdict.warnings) + "</ul>"
+    yield _list(verdict.warnings)
     yield pictures(_drawings(figures))
     yield _latency_table("Latency, ms", rows.latencies(figures), rows.adjusted(figures))
     split = rows.router(figures)
@@ -123,7 +125,7 @@ def _run(run: Run) -> Iterator[str]:
     if run.direct is not None:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
         yield _failures("past the router: ", run.direct.counts)
-        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in rows.overhead(run)) + "</ul>"
+        yield _list(rows.overhead(run))
     every = (*rows.rates(run), *rows.cache(run))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
@@ -184,6 +186,10 @@ def whole(title: str, subtitle: str, parts: Iterable[str]) -> str:
         f'<h1>{escape(title)}</h1><p class="quiet">{escape(subtitle)}</p>\n'
         + "\n".join(parts) + "\n</body></html>\n"
     )
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
 
 
 def pictures(drawn: Iterable[tuple[str, bytes]]) -> str:

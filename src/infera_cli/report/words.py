@@ -7,7 +7,7 @@ from typing import Any
 
 from infera_cli.workload.figures import Counts
 from infera_cli.workload.names import TRACES
-from infera_cli.workload.result import Run
+from infera_cli.workload.result import Document, Run
 
 LISTED = 8  # workers named in the header
 
@@ -23,6 +23,24 @@ def failures(counts: Counts) -> Iterator[tuple[str, int, str]]:
     """(class, how many, what the first one said)."""
     for kind, many in counts.failures.items():
         yield kind, many, counts.examples.get(kind, "")
+
+
+# ── what was cut off ─────────────────────────────────────────────────────────────────────────────────
+def status(run: Run) -> str:
+    """The verdict of a run in a table: a run that was cut off is not plainly valid."""
+    return f"{run.verdict.status}, partial" if run.partial else run.verdict.status
+
+
+def interrupted(document: Document) -> str:
+    """What a result lacks that was cut off by Ctrl-C; nothing for a complete one."""
+    cut = sum(run.partial for run in document.runs)
+    if not cut and not document.findings.get("interrupted"):
+        return ""
+    if cut and len(document.runs) == 1 and not document.runs[0].cell:
+        return "PARTIAL: the run was interrupted"
+    whole = len(document.runs) - cut
+    rest = "one cut off, any after it missing" if cut else "others missing"
+    return f"PARTIAL: the benchmark was interrupted; {whole} run{'s' * (whole != 1)} complete, {rest}"
 
 
 # ── the search ───────────────────────────────────────────────────────────────────────────────────────
