@@ -13,7 +13,7 @@ from infera_cli.tokens.prompts import Prompts
 from infera_cli.tokens.template import ChatTemplate
 from infera_cli.tokens.vocabulary import Vocabulary
 
-_HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_HUB_ID = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 _HUB_FILES = ("tokenizer*", "chat_template*", "special_tokens_map.json")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
