@@ -1,4 +1,4 @@
-"""Requests inside an engine, by its metrics page (infera-wire §9.2; S14, S16)."""
+"""Requests inside an engine, by its metrics page (infera-wire §9.2; S14)."""
 
 from __future__ import annotations
 

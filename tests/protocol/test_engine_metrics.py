@@ -1,4 +1,4 @@
-"""Loads read from pages as vLLM and SGLang print them (engines.md §1.7, §2.8)."""
+"""Loads read from pages as vLLM and SGLang print them (engines.md §1.7, §2.8; S16)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,16 @@ def test_a_page_of_sglang_says_the_same_in_its_own_words() -> None:
         block_size=64, num_gpu_blocks=100, kv_cache_size_tokens=6400)
 
 
-def test_older_names_are_known() -> None:
-    """Names of older vLLM releases are read, and lose against the newer where both are printed."""
+def test_s16_both_names_of_a_renamed_gauge_are_read() -> None:
+    """Those of older vLLM releases and of today's; where both are printed the newer one counts."""
     old = (b"vllm:gpu_cache_usage_perc 0.75\nvllm:gpu_prefix_cache_queries_total 8\n"
            b"vllm:gpu_prefix_cache_hits_total 6\n")
     load = parse_load(old)
     assert (load.kv_usage, load.cache_queries, load.cache_hits) == (0.75, 8, 6)
-    assert parse_load(old + b"vllm:kv_cache_usage_perc 0.5\n").kv_usage == 0.5
+    new = (b"vllm:kv_cache_usage_perc 0.5\nvllm:prefix_cache_queries_total 9\nvllm:prefix_cache_hits_total 7\n")
+    for page in (new, old + new, new + old):
+        load = parse_load(page)
+        assert (load.kv_usage, load.cache_queries, load.cache_hits) == (0.5, 9, 7)
 
 
 def test_data_parallel_ranks_add_up() -> None:

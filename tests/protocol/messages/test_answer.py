@@ -84,7 +84,8 @@ def test_r062_the_message_is_what_the_sdk_expects() -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b'{"choices":[]}', b'{"choices":[{"message":{"content":1}}]}',
-     b'{"choices":[{"message":{"content":"a"},"finish_reason":"abort"}]}'],
+     *(b'{"choices":[{"message":{"content":"a"},"finish_reason":"%b"}]}' % reason
+       for reason in (b"abort", b"cancelled", b"error"))],
 )  # fmt: skip
 def test_what_is_no_answer_is_none(body: bytes) -> None:
     """An engine's nonsense, or an answer it broke off, is never made up into a message."""

@@ -113,11 +113,13 @@ def test_r047_an_error_inside_the_stream_is_an_error_event() -> None:
     assert "message_stop" not in types(seen)
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
-def test_an_answer_that_the_engine_broke_off_is_an_error(reason: str) -> None:
-    """A finish reason that means failure never looks like a finished message."""
-    seen = streamed(text("a"), chunk(finish=reason))
-    assert types(seen)[-1] == "error"
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("reason", ["abort", "cancelled", "error"])
+def test_r109_an_answer_that_the_engine_broke_off_is_an_error(reason: str, done: bool) -> None:
+    """A finish reason that means failure is an error event, never the end of a turn, with or without [DONE]."""
+    seen = streamed(text("a"), text("b"), chunk(finish=reason), done=done)
+    assert types(seen) == ["message_start", "start", "delta", "delta", "error"]
+    assert seen[-1]["error"]["type"] == "api_error"
 
 
 def test_a_stream_that_just_stops_is_cut() -> None:

@@ -181,7 +181,8 @@ def test_calls_are_items_of_their_own() -> None:
 
 def test_a_failure_is_the_last_event() -> None:
     """An in-band error, or an answer broken off by the engine, is response.failed."""
-    for failure in ({"error": {"message": "boom"}}, chunk(finish="abort")):
+    broken_off = [chunk(finish=reason) for reason in ("abort", "cancelled", "error")]
+    for failure in ({"error": {"message": "boom"}}, *broken_off):
         last = streamed(text("a"), failure)[-1]
         assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
 
