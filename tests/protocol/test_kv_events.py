@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from infera_cli.protocol.kv_events import (
     BROKEN,
     END,
+    MAX_PAYLOAD,
     Cleared,
     Removed,
     Stored,
@@ -27,6 +29,7 @@ STORED = {
     "type": "BlockStored", "block_hashes": [11, 12], "parent_block_hash": None, "token_ids": [1, 2, 3, 4],
     "block_size": 2, "lora_id": None, "medium": "GPU",
 }  # fmt: skip
+MARK = "a mark"
 ORDER = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
@@ -173,6 +176,42 @@ def test_absurd_nesting_and_numbers_are_refused() -> None:
     assert decode(b"\xdd\xff\xff\xff\xff").malformed == 1
     assert decode(packed(7)) == BROKEN
     assert decode(packed([1.0, "x"])) == BROKEN
+
+
+@pytest.mark.parametrize("claim", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
+@pytest.mark.parametrize("member", ["token_ids", "block_hashes", "extra_keys", "lora_name", "unknown"])
+def test_absurd_counts_in_a_small_payload_take_no_room(claim: bytes, member: str) -> None:
+    """Four billion elements of a list, map, text or bytes that are not there: garbage, at once, and nothing is held."""
+    event = {**STORED, member: MARK}
+    for batch in ([1.0, [STORED, event], 0], {"ts": 1.0, "events": [STORED, event]}):
+        payload = packed(batch)
+        assert payload.count(packed(MARK)) == 1
+        tracemalloc.start()
+        try:
+            found = decode(payload.replace(packed(MARK), claim + b"\xff\xff\xff\xff"))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (found, most < 1 << 20) == (BROKEN, True)
+
+
+@pytest.mark.parametrize("where", ["batch", "events"])
+def test_absurd_counts_of_events_take_no_room(where: str) -> None:
+    """A batch of four billion members, and one of four billion events."""
+    head = b"\xdd\xff\xff\xff\xff"
+    body = packed(STORED) * 3
+    assert decode(head + body if where == "batch" else b"\x93" + packed(1.0) + head + body) == BROKEN
+
+
+def test_payloads_beyond_the_limit_are_no_messages() -> None:
+    """At the limit they are looked at, a byte beyond it not, live or replayed."""
+    most, number = bytes(MAX_PAYLOAD), bytes(8)
+    for frames in ([most], [b"t", most], [b"t", number, most]):
+        assert read_frames(frames) is not None
+        assert read_frames([*frames[:-1], most + b"x"]) is None
+    for frames in ([b"", number, most], [b"", b"t", number, most]):
+        assert read_replayed(frames) is not None
+        assert read_replayed([*frames[:-1], most + b"x"]) is None
 
 
 def test_frames_are_told_by_their_number() -> None:
