@@ -6,11 +6,14 @@ import asyncio
 import io
 import os
 import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +22,7 @@ import rich.console
 from infera_cli import wiring
 from infera_cli.cli.console import Console
 from infera_cli.cli.demo_live import Live
-from infera_cli.cli.demo_view import Plain, View
+from infera_cli.cli.demo_view import Plain, View, program
 from infera_cli.client import demo as traffic
 from infera_cli.client.demo import Answered, Asked, Progress, summarize
 from infera_cli.config.settings import ServeSettings
@@ -72,6 +75,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
             yield step
 
     monkeypatch.setattr(traffic, "converse", converse)
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/infera")
     monkeypatch.setattr(wiring, "Server", FakeServer)
     return steps
 
@@ -128,6 +132,28 @@ def test_what_to_try_next_is_complete(capsys: pytest.CaptureFixture[str]) -> Non
     assert python is not None
     compile("\n".join(line[2:] for line in python[1].splitlines()), "invitation", "exec")
     assert text.rstrip().endswith("Ctrl-C stops the router and the engines")
+
+
+def test_the_commands_to_try_run_where_infera_is_not_on_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make demo` starts `.venv/bin/infera`: that path is printed, whole; elsewhere the interpreter and the module."""
+    there = tmp_path / "a clone" / "infera"
+    there.parent.mkdir()
+    there.write_text("#!/bin/sh\necho ran\n")
+    there.chmod(0o755)
+    monkeypatch.chdir(there.parent)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["./infera", "demo"])
+    Plain(Console({})).invite("http://127.0.0.1:1", stays=True)
+    command = re.search(r"  (\S.*) workers list --server", capsys.readouterr().out)
+    assert command is not None
+    assert shlex.split(command[1]) == [str(there)]
+    assert subprocess.run(["sh", "-c", command[1]], capture_output=True, text=True, check=True).stdout == "ran\n"
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py")])
+    assert shlex.split(program()) == [sys.executable, "-m", "infera_cli"]
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/infera")
+    assert program() == "infera"
 
 
 def drawn(view: Live) -> str:

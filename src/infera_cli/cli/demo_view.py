@@ -5,8 +5,12 @@ Steps and summaries are those of `client.demo`; they come as Any, since a view o
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from infera_cli.cli.console import Console
@@ -129,8 +133,8 @@ or with Python (pip install openai):
   print(client.chat.completions.create(model=model, messages=hello).choices[0].message.content)
 
 look inside:
-  infera workers list --server {url}
-  infera requests --server {url}
+  {infera} workers list --server {url}
+  {infera} requests --server {url}
   {url}/docs
 
 Ctrl-C stops the router and the engines"""
@@ -139,8 +143,18 @@ Ctrl-C stops the router and the engines"""
 def invitation(url: str, *, stays: bool) -> list[str]:
     """What to try next."""
     if not stays:
-        return ["", "in front of your own engines: infera serve --worker URL"]
-    return _INVITATION.format(url=url).splitlines()
+        return ["", f"in front of your own engines: {program()} serve --worker URL"]
+    return _INVITATION.format(url=url, infera=program()).splitlines()
+
+
+def program() -> str:
+    """How a shell reaches this program: by name where it is on PATH, else by where it lies."""
+    if shutil.which("infera"):
+        return "infera"
+    started = Path(sys.argv[0]).absolute()
+    if started.name == "infera" and os.access(started, os.X_OK):
+        return shlex.quote(str(started))
+    return f"{shlex.quote(sys.executable)} -m infera_cli"
 
 
 def milliseconds(seconds: float) -> str:
