@@ -17,6 +17,14 @@ def answer(*results: object) -> tuple[int, object]:
     return 200, {"action": "start", "requested": 1, "succeeded": 1, "results": list(results)}
 
 
+def test_a_server_without_profiling_says_what_to_do(infera: Infera, stub: Stub) -> None:
+    """Its own sentence, and none about a token, which would not help."""
+    stub.answers[START] = (403, {"error": {"message": "Profiling is off: start the server with --enable-profiling."}})
+    said = infera("profile", "start", "--server", stub.url)
+    told = f"error: {stub.url} refused: Profiling is off: start the server with --enable-profiling\n"
+    assert said == Result(1, "", told)
+
+
 def test_each_worker_has_a_row(infera: Infera, stub: Stub) -> None:
     """Selectors go into the query, what engines read into the body; nothing is said where all went well."""
     stub.answers[START] = answer(DONE)

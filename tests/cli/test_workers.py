@@ -99,7 +99,7 @@ def test_an_unknown_worker_is_one_sentence(infera: Infera, fleet: Stub) -> None:
 
 def test_a_missing_token_is_one_sentence(infera: Infera, fleet: Stub) -> None:
     """Exit status 1 and where the token goes."""
-    fleet.answers["POST /v1/admin/workers/node0/drain"] = (403, {"error": {"message": "Not from here."}})
+    fleet.answers["POST /v1/admin/workers/node0/drain"] = (401, {"error": {"message": "Not from here."}})
     assert infera("workers", "drain", "node0", "--server", fleet.url) == Result(
         1, "", f"error: {fleet.url} refused: Not from here; "
                "give the admin token with INFERA_ADMIN_TOKEN or --admin-token-file\n")

@@ -41,7 +41,7 @@ def test_a_path_in_front_of_the_server_is_kept(stub: Stub) -> None:
     [
         (401, {"error": {"message": "Bad token."}}, Unauthorized,
          "refused: Bad token; give the admin token with INFERA_ADMIN_TOKEN or --admin-token-file"),
-        (403, {"object": "error", "message": "loopback only"}, Unauthorized, "refused: loopback only; give"),
+        (403, {"object": "error", "message": "loopback only."}, Unauthorized, "refused: loopback only"),
         (404, {"error": {"message": "no such worker"}}, NotFound, "answered 404: no such worker"),
         (409, {"detail": "not ours"}, Conflict, "answered 409: not ours"),
         (503, {"error": {"message": "nobody"}}, InferaError, "answered 503: nobody"),

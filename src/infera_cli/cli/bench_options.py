@@ -59,7 +59,7 @@ def _load() -> dict[str, tuple[Any, Any, Any]]:
 
     return {
         "rate": option(float | None, None, "--request-rate", "--rate", metavar="R",
-                       help="Open loop: requests per second; inf: all at once."),
+                       help="Open loop: requests (conversations, for multi-turn) per second; inf: all at once."),
         "burstiness": option(float, 1.0, "--burstiness", metavar="B",
                              help="1 Poisson, below 1 bursty, inf constant."),
         "concurrency": option(int | None, None, "--concurrency", "-c", metavar="N",

@@ -21,11 +21,29 @@ Shell = Annotated[str | None, typer.Argument(metavar="SHELL", help=", ".join(SHE
 def completion(shell: Shell = None) -> None:
     """Print the completion script of a shell; nothing on this machine is changed.
 
+    Open a new shell after these lines.
+
     \b
-    bash        infera completion bash > ~/.local/share/bash-completion/completions/infera
-    zsh         infera completion zsh > "${fpath[1]}/_infera"
-    fish        infera completion fish > ~/.config/fish/completions/infera.fish
-    powershell  infera completion powershell >> $PROFILE
+    bash, by a line in ~/.bashrc:
+      echo 'source <(infera completion bash)' >> ~/.bashrc
+    or, where the package bash-completion is installed, by a file that is read at the first TAB:
+      mkdir -p ~/.local/share/bash-completion/completions
+      infera completion bash > ~/.local/share/bash-completion/completions/infera
+
+    \b
+    zsh, by a folder of your own:
+      mkdir -p ~/.zfunc
+      infera completion zsh > ~/.zfunc/_infera
+      echo 'fpath=(~/.zfunc $fpath); autoload -Uz compinit && compinit' >> ~/.zshrc
+
+    \b
+    fish:
+      mkdir -p ~/.config/fish/completions
+      infera completion fish > ~/.config/fish/completions/infera.fish
+
+    \b
+    PowerShell:
+      infera completion powershell >> $PROFILE
     """
     if shell not in SHELLS:
         what = "name the shell" if shell is None else f"no completion for {shell!r}; name the shell"

@@ -44,7 +44,7 @@ def show(
 @app.command(cls=PlainCommand)
 def check(
     file: Annotated[list[Path], typer.Argument(
-        metavar="FILE", help="Replica files (JSON), settings files (TOML).")],
+        metavar="FILE", help="Replica files (JSON), settings files (TOML), scheduler files (YAML).")],
 ) -> None:
     """Read files as the program would, and say what is wrong with the first bad one."""
     from infera_cli.config.check import check_file

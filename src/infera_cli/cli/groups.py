@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 WIDTH = 100
+_SENTENCE = 1000    # no first sentence is as long
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
 
@@ -58,6 +59,13 @@ class PlainGroup(_Light, TyperGroup):
         """Write the verbs, then the options."""
         self.format_commands(ctx, formatter)
         _write_params(self.get_params(ctx), ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every verb with its whole first sentence."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(_SENTENCE)) for name, command in found
+                                 if command and not command.hidden])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb, or say which one may have been meant."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import typer
@@ -16,18 +16,19 @@ Command = Callable[..., Any]
 
 
 def settings_of(
-    model: type, *, leave_out: Iterable[str] = (), later: bool = False
+    model: type, *, leave_out: Iterable[str] = (), later: bool = False, told: Mapping[str, str] | None = None
 ) -> Callable[[Command], Command]:
     """Give a command one option per setting of `model`; it gets what was typed as its first argument, a dict.
 
     The command's own further parameters stay options of their own. With `later`, flags that this version does
-    not have are accepted and refused in words (rulings 22).
+    not have are accepted and refused in words (rulings 22). `told` has help texts, by setting, for commands to
+    which a setting means something of its own.
     """
     rows = [row for name, row in catalogue(model).items() if name not in set(leave_out)]
 
     def decorate(command: Command) -> Command:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        made = [_parameter(row) for row in rows]
+        made = [_parameter(row, (told or {}).get(row.name) or _help(row)) for row in rows]
         refused = [_refused(flag) for flag in LATER] if later else []
 
         def call(**given: Any) -> Any:
@@ -45,9 +46,9 @@ def settings_of(
     return decorate
 
 
-def _parameter(row: Setting) -> inspect.Parameter:
+def _parameter(row: Setting, text: str) -> inspect.Parameter:
     option = typer.Option(
-        None, *_flags(row), metavar=row.kind.metavar or None, help=_help(row), rich_help_panel=row.group,
+        None, *_flags(row), metavar=row.kind.metavar or None, help=text, rich_help_panel=row.group,
         show_default=False, autocompletion=_completion(row))
     annotation: Any = bool if isinstance(row.kind, Switch) else list[str] if row.kind.many else str
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -118,8 +118,9 @@ class Server:
     def _failure(self, status: int, message: str | None) -> InferaError:
         if message is None:
             return ServerUnreachable(f"{self.url} answered {status} and no more; is it an infera server?")
-        if status in (401, 403):
-            return Unauthorized(f"{self.url} refused: {message.rstrip('.')}; {TOKEN}")
+        if status in (401, 403):  # 403: a token would not help, the server says what does
+            hint = f"; {TOKEN}" if status == 401 else ""
+            return Unauthorized(f"{self.url} refused: {message.rstrip('.')}{hint}")
         kinds: dict[int, type[InferaError]] = {404: NotFound, 409: Conflict}
         return kinds.get(status, InferaError)(f"{self.url} answered {status}: {message}")
 

@@ -56,7 +56,9 @@ Timeout = Annotated[str, typer.Option("--timeout", metavar="SECONDS", rich_help_
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", rich_help_panel=_OWN, help="Wait until replicas are ready.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", rich_help_panel=_OWN, help="Do not ask before stopping.")]
 DrainTimeout = Annotated[str, typer.Option("--drain-timeout", metavar="SECONDS", rich_help_panel=_OWN, help=(
-    "How long to wait for open requests at the router that --server names. A drain is that router's alone."))]
+    "How long to wait for open requests at the router that --server names."))]
+ROUTER = {"server": "Router that drains a replica before it is stopped. [INFERA_SERVER; default: none is told]"}
+"""What --server means to the verbs that stop something; see `router`."""
 AtOnce = Annotated[str, typer.Option("--max-unavailable", metavar="N", rich_help_panel=_OWN, help=(
     "How many may be down at a time."))]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infera_cli.cli.fleet.common import (
+    ROUTER,
     DrainTimeout,
     File,
     HostKeys,
@@ -30,7 +31,7 @@ Force = Annotated[bool, typer.Option("--force", rich_help_panel="Fleet", help=(
     "Do not drain, and kill at once what does not end."))]
 
 
-@settings_of(ClientSettings, leave_out=("timeout",))
+@settings_of(ClientSettings, leave_out=("timeout",), told=ROUTER)
 def down(
     typed: dict[str, Any], file: File, names: Names = None, force: Force = False, yes: Yes = False,
     drain_timeout: DrainTimeout = "300", state_file: StateFile = None, ssh_host_keys: HostKeys = "strict",
@@ -38,7 +39,10 @@ def down(
     """Stop replicas, and wait until their processes and ports are gone.
 
     Without names that is everything on record, also what earlier versions of FILE launched and it declares no more.
-    With --server (or INFERA_SERVER) that router is told to drain them first; other routers are not told.
+
+    With --server (or INFERA_SERVER) that router is told to drain a replica before it is stopped; other routers are not
+    told. Without it, no router is: a server that launched the replica itself drains it all the same; any other replica
+    gets TERM at once, and KILL after 30 s.
     """
     from infera_cli.wiring import fleet_verbs
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infera_cli.cli.fleet.common import (
+    ROUTER,
     DrainTimeout,
     File,
     HostKeys,
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 Number = Annotated[str, typer.Argument(metavar="N", help="How many replicas there should be.")]
 
 
-@settings_of(ClientSettings, leave_out=("timeout",))
+@settings_of(ClientSettings, leave_out=("timeout",), told=ROUTER)
 def scale(
     typed: dict[str, Any], file: File, replicas: Number, wait: Wait = True, timeout: Timeout = "600", yes: Yes = False,
     drain_timeout: DrainTimeout = "300", state_file: StateFile = None, ssh_host_keys: HostKeys = "strict",
 ) -> int:
-    """Launch or stop until N replicas run. What goes first is what does not serve, then the last slots."""
+    """Launch or stop until N replicas run. What goes first is what does not serve, then the last slots.
+
+    With --server (or INFERA_SERVER) that router is told to drain a replica before it is stopped; other routers are not
+    told. Without it, no router is: a server that launched the replica itself drains it all the same; any other replica
+    gets TERM at once, and KILL after 30 s.
+    """
     from infera_cli.wiring import fleet_verbs
 
     asked = options(file, state_file, ssh_host_keys, typed=typed, timeout=timeout)
