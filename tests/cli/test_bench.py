@@ -23,7 +23,7 @@ from infera_cli.workload.result import Client, Document, Run, encode
 from infera_cli.workload.verdict import Circumstances, judge
 from tests.cli.conftest import Infera
 from tests.support.timed_target import Got, Script, TimedTarget, stream
-from tests.workload.samples import sample
+from tests.workload.samples import failure, sample
 
 FAST = ("--isl", "8", "--osl", "2", "--allow-degraded")
 
@@ -248,9 +248,11 @@ def test_several_values_may_follow_an_option() -> None:
     assert spread(["--goodput", "ttft:1", "compare"]) == ["--goodput", "ttft:1", "compare"]
 
 
-def document(scale: float, **options: object) -> Document:
-    figures = Tally().update(
-        sample(n * 0.1, scale * (0.1 + 0.001 * (n * 7 % 50)), (0.02,)) for n in range(300)).figures()
+def document(scale: float, *, bad: int = 0, **options: object) -> Document:
+    figures = Tally().update([
+        *(sample(n * 0.1, scale * (0.1 + 0.001 * (n * 7 % 50)), (0.02,)) for n in range(300)),
+        *(failure("http_500", n * 0.1) for n in range(bad)),
+    ]).figures()
     run = Run("", 0, "2026-01-01T00:00:00+00:00", False, {"model": "m", **options}, {"url": "http://x"},
               Client("here", 1, 0.1, 0.1, "same host"), figures, None, judge(figures, Circumstances()))
     return Document((run,), "0")
@@ -290,6 +292,17 @@ def test_compare_tells_of_a_partial_result(infera: Infera, tmp_path: Path) -> No
         assert f"{name} is PARTIAL" in (tmp_path / "page.html").read_text()
         plain = json.loads(infera("bench", "compare", "a.json", name, "-o", "json").out)
         assert [said for said in plain["warnings"] if f"{name} is PARTIAL" in said]
+
+
+def test_compare_tells_of_failures(infera: Infera, tmp_path: Path) -> None:
+    """A run that fails a quarter of its requests is not merely as fast: a row, and a warning with the classes."""
+    (tmp_path / "a.json").write_bytes(encode(document(1.0)))
+    (tmp_path / "b.json").write_bytes(encode(document(1.0, bad=100)))
+    found = infera("bench", "compare", "a.json", "b.json")
+    assert re.search(r"failed +share +0 of 300 +100 of 400 .* worse", found.out)
+    said = "warning: b.json: 100 of 400 requests failed (100 × http_500) and are in no latency figure"
+    assert said in found.err
+    assert "a.json: " not in found.err
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[", b'{"kind": "infera-bench", "schema_version": 99}',

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from infera_cli.report import console, files, page, plots, rows, words
+from infera_cli.report import compared, console, files, page, plots, rows, words
 from infera_cli.report.progress import Bar
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
@@ -249,7 +249,16 @@ def test_a_comparison_page_has_both_curves() -> None:
     html = page.comparison(("a.json", "b.json"), (first, second), cells)
     assert 'class="worse"' in html
     assert len(svgs(html)) == 3
-    assert "+50" in console.comparison(("a", "b"), cells)
+    assert "+50" in compared.comparison(("a", "b"), cells)
+
+
+def test_a_comparison_has_a_row_of_failures() -> None:
+    """One of 101 failed in both: counts, the difference in points, and no clear difference."""
+    cells = {"": compare([figures()], [figures()], text.dice(1))}
+    told = compared.comparison(("a", "b"), cells, width=150)
+    assert re.search(r"failed +share +1 of 101 +1 of 101 +\+0\.0 points +-4\.\d … \+4\.\d points +no clear diff", told)
+    both = Document((run(),), "0"), Document((run(),), "0")
+    assert "<td>1 of 101</td>" in page.comparison(("a.json", "b.json"), both, cells)
 
 
 class Process(msgspec.Struct):

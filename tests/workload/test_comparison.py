@@ -13,7 +13,7 @@ from infera_cli.workload.figures import Figures
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.search import Search, wilson
-from tests.workload.samples import sample
+from tests.workload.samples import failure, sample
 
 
 def run(seed: int, scale: float = 1.0, requests: int = 800) -> Figures:
@@ -59,6 +59,26 @@ def test_the_spread_between_repetitions_widens_the_interval() -> None:
     a = [run(1, 0.7), run(2, 1.0), run(3, 1.3)]
     b = [run(4, 0.8), run(5, 1.1), run(6, 1.4)]
     assert rows(a, b)["ttft", "mean"].verdict == "no clear difference"
+
+
+def broken(ok: int, bad: int) -> Figures:
+    return Tally().update([*(sample() for _ in range(ok)), *(failure("http_500") for _ in range(bad))]).figures()
+
+
+def test_failures_are_compared() -> None:
+    """None of 100 against 30 of 100 is worse by 30 points, Newcombe's 0.211 to 0.396; 1 of 100 is not clear."""
+    found = rows([broken(100, 0)], [broken(70, 30)])["failed", "share"]
+    assert (found.counts, found.verdict, found.change) == ((0, 100, 30, 100), "worse", 0.3)
+    assert (found.low, found.high) == (pytest.approx(0.211, abs=0.002), pytest.approx(0.396, abs=0.002))
+    assert rows([broken(70, 30)], [broken(100, 0)])["failed", "share"].verdict == "better"
+    assert rows([broken(100, 0)], [broken(99, 1)])["failed", "share"].verdict == "no clear difference"
+
+
+def test_failures_of_repetitions_count_together() -> None:
+    """Three repetitions are one sample of requests, and a run of nothing but failures still has its row."""
+    found = rows([broken(10, 0)] * 3, [broken(0, 10)] * 3)
+    assert found["failed", "share"].counts == (0, 30, 30, 30)
+    assert ("ttft", "mean") not in found
 
 
 def test_spread_of_repetitions_is_students_interval() -> None:

@@ -13,7 +13,7 @@ from infera_cli.errors import ConfigError
 
 def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: int) -> None:
     """Read results and show each next to the first. Raises ConfigError for what is no result."""
-    from infera_cli.report import console as report
+    from infera_cli.report import compared as report
 
     documents = [read(path) for path in results]
     found = [compare_documents(documents[0], other, seed) for other in documents[1:]]
@@ -80,6 +80,8 @@ def warnings(names: list[str], documents: list[Any]) -> Iterator[str]:
         bad = sorted({run.verdict.status for run in document.runs} - {"VALID"})
         if bad:
             yield f"{name} holds runs judged {', '.join(bad)}"
+        if lost := words.lost(document):
+            yield f"{name}: {lost}"
     options = [document.runs[0].options for document in documents if document.runs]
     loads = [{**found, **{f"dataset {name}": value for name, value in found.get("dataset", {}).items()}}
              for found in options]

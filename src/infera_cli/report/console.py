@@ -12,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from infera_cli.report import rows, words
-from infera_cli.workload.comparison import Row
 from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
 
 COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
-ENDS = {"better": "green", "worse": "red"}
 
 
 class View(NamedTuple):
@@ -180,28 +178,3 @@ def _overview(document: Document) -> Table:
             words.status(run),
         )
     return table
-
-
-# ── two results ──────────────────────────────────────────────────────────────────────────────────────
-def comparison(
-    names: tuple[str, str], cells: dict[str, list[Row]], *, width: int = 110, colour: bool = False
-) -> str:
-    """A against B, cell by cell."""
-    blocks: list[RenderableType] = [Text(f"A = {names[0]}\nB = {names[1]}\n")]
-    for cell, found in cells.items():
-        table = Table(title=cell or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("", "", "A", "B", "change", "95 % interval", "B is"):
-            table.add_column(name, justify="right" if name in ("A", "B", "change") else "left")
-        for row in found:
-            table.add_row(*compared(row), style=ENDS.get(row.verdict, ""))
-        blocks.append(table)
-    return render(blocks, width=width, colour=colour)
-
-
-def compared(row: Row) -> tuple[str, ...]:
-    """The cells of one row of a comparison; latencies in milliseconds."""
-    unit, scale = ("ms", 1e3) if row.statistic != "rate" else ("/s", 1.0)
-    change = "-" if row.change is None else f"{row.change:+.1%}"
-    between = "-" if row.low is None or row.high is None else f"{row.low:+.1%} … {row.high:+.1%}"
-    a, b = (f"{rows.number(value * scale)} {unit}" for value in (row.a, row.b))
-    return row.metric, row.statistic, a, b, change, between, row.verdict

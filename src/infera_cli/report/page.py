@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from infera_cli.report import console, plots, rows, words
+from infera_cli.report import compared, plots, rows, words
 from infera_cli.workload.comparison import Row
 from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.figures import Counts, Figures
@@ -71,9 +71,8 @@ def _overlays(a: Figures, b: Figures) -> Iterator[tuple[str, bytes]]:
 
 
 def _comparison_table(found: Sequence[Row]) -> str:
-    heads = ("", "", "A", "B", "change", "95 % interval", "B is")
-    lines = [(row.verdict.split()[0], console.compared(row)) for row in found]
-    return table(heads, (cells for _kind, cells in lines), kinds=[kind for kind, _cells in lines])
+    lines = [(row.verdict.split()[0], compared.compared(row)) for row in found]
+    return table(compared.HEADS, (cells for _kind, cells in lines), kinds=[kind for kind, _cells in lines])
 
 
 # ── one result ───────────────────────────────────────────────────────────────────────────────────────

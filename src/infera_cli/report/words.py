@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from infera_cli.workload.comparison import failed
 from infera_cli.workload.figures import Counts
 from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
@@ -41,6 +43,18 @@ def interrupted(document: Document) -> str:
     whole = len(document.runs) - cut
     rest = "one cut off, any after it missing" if cut else "others missing"
     return f"PARTIAL: the benchmark was interrupted; {whole} run{'s' * (whole != 1)} complete, {rest}"
+
+
+def lost(document: Document) -> str:
+    """The failed requests of a result, which no latency shows; nothing where none failed."""
+    bad, judged = failed([run.figures for run in document.runs])
+    if not bad:
+        return ""
+    by_class: Counter[str] = Counter()
+    for run in document.runs:
+        by_class.update(run.figures.counts.failures)
+    classes = ", ".join(f"{many:,} × {kind}" for kind, many in by_class.most_common())
+    return f"{bad:,} of {judged:,} requests failed ({classes}) and are in no latency figure"
 
 
 # ── the search ───────────────────────────────────────────────────────────────────────────────────────

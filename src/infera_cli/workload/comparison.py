@@ -7,11 +7,13 @@ A change is called one only when its 95 % interval leaves out zero. Intervals co
   measured curve, n being lowered where batches vary more than independent requests would;
 * with three or more repetitions these are redrawn too, so the spread between runs is in the interval.
 
-Rates have no spread within a run and get an interval from repetitions only.
+Rates have no spread within a run and get an interval from repetitions only. Shares of failed requests are compared by
+their difference, since one of them is often 0: Newcombe's interval, from those of the two shares.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from random import Random
@@ -20,6 +22,7 @@ import msgspec
 
 from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.figures import Figures
+from infera_cli.workload.search import wilson
 
 DRAWS = 1000
 LATENCIES = ("ttft", "tpot", "e2el")
@@ -31,7 +34,8 @@ Draw = Callable[[Random], float]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure of A and B; `change` and its interval are shares of A. `verdict` is about B."""
+    """One figure of A and B; `change` and its interval are shares of A, where `statistic` is "share" B - A. `verdict`
+    is about B. `counts` are (A, of so many, B, of so many) behind a share."""
 
     metric: str
     statistic: str
@@ -41,11 +45,12 @@ class Row(msgspec.Struct, frozen=True):
     low: float | None
     high: float | None
     verdict: str
+    counts: tuple[int, int, int, int] | None = None
 
 
 def compare(a: Sequence[Figures], b: Sequence[Figures], dice: Random) -> list[Row]:
     """Rows for all figures that both have; `a` and `b` are the repetitions of one run each."""
-    return [*_latencies(a, b, dice), *_rates(a, b, dice)]
+    return [*_latencies(a, b, dice), *_rates(a, b, dice), *_failures(a, b)]
 
 
 def _latencies(a: Sequence[Figures], b: Sequence[Figures], dice: Random) -> list[Row]:
@@ -72,6 +77,26 @@ def _rates(a: Sequence[Figures], b: Sequence[Figures], dice: Random) -> list[Row
         means = (statistics.fmean(first), statistics.fmean(second))
         rows.append(_row(name, "rate", means, draws, dice, lower_is_better=False))
     return rows
+
+
+def _failures(a: Sequence[Figures], b: Sequence[Figures]) -> list[Row]:
+    (bad_a, all_a), (bad_b, all_b) = failed(a), failed(b)
+    if not all_a or not all_b:
+        return []
+    first, second = bad_a / all_a, bad_b / all_b
+    low_a, high_a = wilson(bad_a, all_a)
+    low_b, high_b = wilson(bad_b, all_b)
+    change = second - first
+    low = change - math.hypot(second - low_b, high_a - first)
+    high = change + math.hypot(high_b - second, first - low_a)
+    verdict = "worse" if low > 0 else "better" if high < 0 else "no clear difference"
+    return [Row("failed", "share", first, second, change, low, high, verdict, (bad_a, all_a, bad_b, all_b))]
+
+
+def failed(runs: Sequence[Figures]) -> tuple[int, int]:
+    """How many requests failed, and of how many; those that the end of a run cut off did neither."""
+    bad = sum(run.counts.failed for run in runs)
+    return bad, bad + sum(run.counts.ok for run in runs)
 
 
 def _row(
