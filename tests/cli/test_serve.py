@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,3 +170,18 @@ def test_r187_a_replica_file_that_cannot_be_read_ends_the_program(
     code, _, err = infera("serve", "--replicas", str(path), "--port", "0")
     assert code == 1
     assert str(path) in err
+
+
+def test_a_hangup_before_the_server_runs_is_no_end(infera: Infera, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP means "read again"; while the server starts there is nothing to read again, and it starts all the same."""
+
+    def run(_settings: ServeSettings, _say: Callable[[str], None]) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    monkeypatch.setattr(wiring, "run", run)
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        assert infera("serve", "--worker", "http://127.0.0.1:1").code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -133,6 +133,12 @@ def test_b29_an_empty_admin_token_is_refused() -> None:
     assert said.startswith("INFERA_ADMIN_TOKEN must not be empty")
 
 
+@pytest.mark.parametrize("variable", ["INFERA_API_KEY", "INFERA_WORKER"])
+def test_an_empty_list_in_the_environment_is_refused(variable: str) -> None:
+    """A key that was meant to come and did not must not open the server to everybody."""
+    assert refusal(ConfigError, {}, {variable: " "}).startswith(f"{variable} must hold at least one value")
+
+
 def test_documented_values_of_later_versions_are_usage() -> None:
     """`--request-transport nats` is exit status 2 and says so."""
     said = refusal(UsageError, {"request_transport": "nats"})

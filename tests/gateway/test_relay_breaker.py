@@ -76,3 +76,35 @@ async def test_one_request_that_fails_everywhere_opens_no_two_breakers(serve: Se
         worker.always(BROKEN)
     assert (await raw.post(setup.url)).status == 500
     assert b'"open"' not in (await raw.get(setup.url, "/v1/workers")).body
+
+
+async def test_a_request_that_fails_everywhere_opens_one_breaker(serve: Serve) -> None:
+    """Both workers break off without an answer: the first is blamed, the second is not (rulings 2)."""
+    setup = await serve(2, "--breaker-failure-threshold", "1", "--breaker-cooldown", "30")
+    for worker in setup.workers:
+        worker.always([Step.RESET])
+    response = await raw.post(setup.url)
+    assert response.status == 502
+    rows = (await raw.get(setup.url, "/health")).json()["replicas"]
+    assert sorted(row["breaker"] for row in rows) == ["closed", "open"]
+
+
+async def test_who_failed_last_is_who_is_named(serve: Serve) -> None:
+    """When retries run out, the record, the error and the journal say the worker that was asked last; retries are 1."""
+    setup = await serve(2, "--breaker-failure-threshold", "0")
+    for worker in setup.workers:
+        worker.always([Step.RESET])
+    said = (await raw.post(setup.url)).json()["error"]["message"]
+    (record,) = (await raw.get(setup.url, "/v1/admin/requests")).json()["requests"]
+    assert record["worker"] in said
+    assert record["retries"] == 1
+
+
+async def test_what_nobody_could_take_again_is_no_retry(serve: Serve) -> None:
+    """One worker breaks off, the other is drained: nothing was sent twice, so no retry is counted."""
+    setup = await serve(2, "--breaker-failure-threshold", "0")
+    setup.u1.always([Step.RESET])
+    assert (await raw.post(setup.url, "/v1/admin/workers/u2/drain")).status == 200
+    assert (await raw.post(setup.url)).status == 502
+    (record,) = (await raw.get(setup.url, "/v1/admin/requests")).json()["requests"]
+    assert (record["worker"], record["retries"]) == ("u1", 0)

@@ -197,18 +197,19 @@ async def test_r182_control_bytes_in_a_header_are_refused(solo: Setup, value: by
 
 
 async def test_r182_log_lines_stay_single_and_short(serve: Serve) -> None:
-    """Exactly one log line a request, naming the ids that were answered; none for a head that could not be read."""
+    """Exactly one log line a request, naming the ids that were answered, also where its head was no good."""
     setup = await serve(1, process=True)
     answers = [await raw.post(setup.url, headers={"X-Request-Id": value, "X-Session-Id": value}) for value in FORGED]
     for value in CONTROL_BYTES:
         async with await raw.Client.connect(setup.url) as client:
             await client.send(with_session(value))
-            assert (await client.response()).status == 400
+            answers.append(await client.response())
+            assert answers[-1].status == 400
     await setup.server.stop()
     lines = setup.server.log
     assert [line for line in lines if len(line) > 2048 or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line)] == []
     asked = [line for line in lines if raw.CHAT in line]
-    assert len(asked) == len(FORGED), lines
+    assert len(asked) == len(FORGED) + len(CONTROL_BYTES), lines
     for line, response in zip(asked, answers, strict=True):
         assert f" id={response.get('x-request-id')} session={response.get('x-session-id')} " in line
     assert not any(sign in line for line in lines for sign in ("X-Evil", "AAAA", "[31m", "folded"))

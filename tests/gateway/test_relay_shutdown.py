@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import pytest
 
 from tests.gateway.conftest import Serve
 from tests.support import raw
-from tests.support.replies import chunked, event, word
+from tests.support.replies import LAST, chunked, event, word
 from tests.support.stub import Reply, Step
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -46,3 +47,26 @@ async def test_an_unanswered_request_is_told_of_the_end(serve: Serve) -> None:
         response = await client.response()
     assert (response.status, response.json()["error"]["message"]) == (503, "The router is shutting down.")
     assert response.get("retry-after")
+
+
+async def test_a_server_that_drains_says_so(serve: Serve) -> None:
+    """While a stream ends after SIGTERM: /livez 200, /readyz 503, a new request 503, and the stream comes whole."""
+    setup = await serve(1, "--shutdown-timeout", "30", process=True)
+    release = asyncio.Event()
+    setup.u1.always([*chunked([event(word("a"))], end=False), release, LAST])
+    async with await raw.Client.connect(setup.url) as client:
+        await client.post("/tokenize", body={})
+        response = await client.head()
+        await anext(client.body())
+        setup.server.signal(signal.SIGTERM)
+        await setup.server.said("Shutting down")
+        assert (await raw.get(setup.url, "/livez")).status == 200
+        ready = await raw.get(setup.url, "/readyz")
+        assert (ready.status, ready.json()["status"]) == (503, "draining")
+        late = await raw.post(setup.url)
+        assert (late.status, late.json()["error"]["message"]) == (503, "The router is shutting down.")
+        assert late.get("retry-after")
+        release.set()
+        await client.rest()
+    assert response.whole
+    assert await setup.server.stop() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 from infera_cli.cli.console import console
@@ -12,6 +13,11 @@ from infera_cli.config.serve import load_serve
 from infera_cli.config.settings import ServeSettings
 
 app = verb()
+
+
+def _nothing_yet(*_signal: object) -> None:
+    """Before the server runs there is nothing to read again, which is no reason to die."""
+
 
 WARNED = {
     "admin_token": "--admin-token-file or INFERA_ADMIN_TOKEN",
@@ -34,6 +40,7 @@ def serve(typed: dict[str, Any]) -> int:
     Each setting comes from its flag, else its variable, else [serve] in ./infera.toml, else [serve] in the
     user's config.toml. SIGHUP reads the replica file again, SIGTERM and Ctrl-C stop in order.
     """
+    signal.signal(signal.SIGHUP, _nothing_yet)
     loaded = load_serve(typed, os.environ)
     for name, better in WARNED.items():
         if loaded.origins[name].layer == "flag":

@@ -249,6 +249,8 @@ class Many(Kind):
         return self._each.choices()
 
     def read(self, text: str) -> tuple[Any, ...]:
+        if not text.strip():
+            raise ReadError("must hold at least one value")
         return tuple(self._each.read(word) for word in text.split())
 
     def read_all(self, texts: Sequence[str]) -> tuple[Any, ...]:

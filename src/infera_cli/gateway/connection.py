@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import time as wall
 from typing import Any, cast
 
 import httptools
@@ -21,6 +22,7 @@ from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.channel import PIPELINE, Channel
 from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.identity import ids
+from infera_cli.gateway.record import unread
 from infera_cli.gateway.relay import Relay
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.upgrade import without_offer
@@ -37,8 +39,9 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "channel", "client", "declined", "discarding_since", "flow", "head", "head_bytes", "head_since", "headers",
-        "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "server_state", "transport", "url",
+        "channel", "client", "declined", "discarding_since", "fed", "flow", "head", "head_bytes", "head_since",
+        "headers", "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "server_state", "transport",
+        "url",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +57,8 @@ class ClientConnection(HttpToolsProtocol):
         self.messages = 0    # begun in this read
         self.read_bytes = 0
         self.head_since: float | None = None
-        self.head_bytes = 0
+        self.head_bytes = 0  # of what is neither a body nor done yet: a head, a trailer, a chunk's size line
+        self.fed = False     # a piece of a body was read since the last look
         self.discarding_since: float | None = None
 
     @property
@@ -110,6 +114,8 @@ class ClientConnection(HttpToolsProtocol):
         else:
             if self.in_head:
                 self._wait_for_head()
+            elif not self.channel.between:
+                self._wait_for_body()
             elif self.channel.between and self.messages == 1 and self.length is not None:
                 self._remember(data)
 
@@ -177,6 +183,7 @@ class ClientConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self.discarding_since is not None:
             return
+        self.fed = True
         if isinstance(self.cycle, Relay):
             self.cycle.take_body(body)
         else:
@@ -284,22 +291,49 @@ class ClientConnection(HttpToolsProtocol):
 
     def _refuse_connection(self, error: InferaError, head: RequestHead = _UNREAD) -> None:
         """Nothing after this can be understood: answer what is due, then close. Ids are new where no head was read."""
+        if self.discarding_since is not None:
+            return
         self._last_answer()
         self._discard()
         cycle = self.cycle
-        if isinstance(cycle, Relay) and not cycle.complete and not cycle.response_complete:
+        if cycle is None or cycle.response_complete:
+            self._refuse(error, head)
+        elif not isinstance(cycle, Relay):
+            if self._takes_over(cycle):
+                self._refuse(error, head)
+        elif not cycle.complete:
             cycle.reject(error)
-        elif cycle is None or cycle.response_complete:
-            answer = Answer(self.transport, True, False)
-            said = self.gate.refusal(self.url or b"", error)
-            answer.refuse(said.status, said.body, marks.ids(*ids(head, self.gate.random_bytes)) + said.lines)
-            self._linger()
+
+    def _takes_over(self, cycle: Any) -> bool:
+        """Whether the app, which waits for the rest of a body, can still be left out of its answer."""
+        if cycle is not self.channel.serving or cycle.response_started or not cycle.more_body:
+            return False
+        cycle.disconnected = True
+        cycle.message_event.set()
+        return True
+
+    def _refuse(self, error: InferaError, head: RequestHead) -> None:
+        answer = Answer(self.transport, True, False)
+        said = self.gate.refusal(self.url or b"", error)
+        request, session = ids(head, self.gate.random_bytes)
+        answer.refuse(said.status, said.body, marks.ids(request, session) + said.lines)
+        self.gate.bus.emit(unread(request, session, self.url or b"", self.channel.peer, said.status, error, wall()))
+        self._linger()
 
     def _wait_for_head(self) -> None:
         """A head arrives in pieces: mind its size, and since when it does."""
         self.head_bytes += self.read_bytes
         if self.head_since is None:
             self.head_since = self.gate.clock()
+        if self.head_bytes > self.gate.options.limits.header_bytes:
+            self._refuse_connection(self._headers_too_large())
+
+    def _wait_for_body(self) -> None:
+        """Amid a body: what comes and is none of it (a trailer, the extension of a chunk) may not go on for ever."""
+        if self.fed:
+            self.fed, self.head_bytes = False, 0
+            return
+        self.head_bytes += self.read_bytes
         if self.head_bytes > self.gate.options.limits.header_bytes:
             self._refuse_connection(self._headers_too_large())
 
@@ -314,8 +348,8 @@ class ClientConnection(HttpToolsProtocol):
     def _headers_too_large(self) -> HeadersTooLarge:
         limits = self.gate.options.limits
         return HeadersTooLarge(
-            f"The request head is over the limit of {limits.header_bytes} bytes or {limits.header_count} fields "
-            "(--max-header-size)."
+            f"The request head, or a trailer, is over the limit of {limits.header_bytes} bytes or "
+            f"{limits.header_count} fields (--max-header-size)."
         )
 
 

@@ -17,7 +17,7 @@ from infera_cli.gateway.access import Access
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.options import RelayOptions
-from infera_cli.gateway.overdue import SHUTDOWN, overdue
+from infera_cli.gateway.overdue import SHUTDOWN, overdue, too_late
 from infera_cli.gateway.plan import Plan
 from infera_cli.gateway.random_bytes import RandomBytes
 from infera_cli.gateway.refusals import Refusal, error_event, refusal
@@ -76,25 +76,32 @@ class Gate:
         self.inside: set[Relay] = set()
         self.connections: set[Idle] = set()
         self.rejected = 0
+        self.closed = False
         self.epoch = wall() - clock()
         """Unix time at which the clock read zero."""
         self._mean_total = 1.0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────
     def enter(self, relay: Relay) -> None:
-        """Let a request in. Raises TooManyRequests, Unauthorized."""
+        """Let a request in. Raises TooManyRequests, Unauthorized, NoRoutableWorker."""
         if self._guarded:
             verdict = self.access.client(relay.head.headers)
             relay.strip = verdict.strip
             if not verdict.allowed:
                 self.access.require_client(relay.head.headers)
         if len(self.inside) >= self._most:
+            if self.closed:
+                raise too_late(SHUTDOWN, complete=True)
             self.rejected += 1
             raise TooManyRequests(
                 f"The router holds {len(self.inside)} requests already (--max-inflight); try again shortly.",
                 code="server_overloaded", retry_after=self.seconds_until_room(),
             )  # fmt: skip
         self.inside.add(relay)
+
+    def close(self) -> None:
+        """From now on nobody else comes in."""
+        self.closed, self._most = True, 0
 
     def leave(self, relay: Relay, record: RequestDone) -> None:
         """A request is over."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from infera_cli.protocol.headers import RequestHead, is_sound_id
+from infera_cli.protocol.headers import RequestHead, is_sound_id, session_length
 from infera_cli.protocol.peek import NOTHING, Peek, peek, peek_form
 from infera_cli.routing.sessions import MINTED
 
 RandomBytes = Callable[[int], bytes]
+_log = logging.getLogger("infera.gateway")
 
 
 def identify(
@@ -25,6 +27,9 @@ def name(head: RequestHead, seen: Peek, random_bytes: RandomBytes) -> tuple[str 
     """The same of a body that was read already."""
     named = head.session or _in_body(seen)
     value = named[1] if named is not None else None
+    if named is not None and value is None:
+        length = session_length(head.fields) if head.session else len(seen.session[1]) if seen.session else 0
+        _log.warning("a session id of %d bytes cannot be used (1 to 128 printable characters without blanks)", length)
     if named is None or value is None:
         fresh = random_bytes(16).hex()
         return seen.model, fresh, MINTED + fresh

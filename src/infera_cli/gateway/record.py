@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from infera_cli.errors import InferaError
 from infera_cli.events import Outcome, RequestDone
 from infera_cli.routing.prompt import Prompt
 
@@ -40,6 +41,17 @@ def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | N
         error=error,
         expected_cached=_expected(relay.ask.work) if relay.ask.work is not None else None,
     )
+
+
+def unread(
+    request: str, session: str, target: bytes, peer: str, status: int, error: InferaError, now: float
+) -> RequestDone:
+    """A request that was refused before it became a relay, at Unix time `now`: its head or its framing was no good."""
+    return RequestDone(
+        id=request, path=_path_of(target), model=None, session=session, worker=None, why="", status=status,
+        outcome="rejected", retries=0, streamed=False, started=now, received=None, picked=None, sent=None,
+        first_byte=None, total=0.0, chunks=0, bytes_in=0, bytes_out=0, tail=b"", peer=peer, error=error.message,
+    )  # fmt: skip
 
 
 def _expected(work: object) -> int | None:

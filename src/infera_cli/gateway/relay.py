@@ -38,10 +38,10 @@ class Relay(Receiver):
     """A request that the data plane serves. To uvicorn's protocol it looks like a request-response cycle."""
 
     __slots__ = (
-        "answer", "ask", "asked_to_keep_alive", "body", "bytes_in", "client", "commented", "complete", "connecting",
-        "connection", "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length", "moved", "picked",
-        "received", "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started", "strip", "target",
-        "trip", "why",
+        "answer", "ask", "asked_to_keep_alive", "blamed", "body", "bytes_in", "client", "commented", "complete",
+        "connecting", "connection", "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length",
+        "moved", "picked", "received", "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started",
+        "strip", "target", "trip", "why",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class Relay(Receiver):
         self.id = head.request_id or gate.random_bytes(16).hex()
         self.started = gate.clock()
         self.received = self.picked = self.sent = self.first_byte = self.moved = self.commented = 0.0
-        self.complete = self.its_turn = self.scored = False
+        self.complete = self.its_turn = self.scored = self.blamed = False
         self.session: str | None = None
         self.why = ""
         self.strip = NONE_STRIPPED
@@ -101,7 +101,7 @@ class Relay(Receiver):
             return
         if self.complete:
             self._start()
-        elif self.head.fields.get(b"expect", b"").lower() == b"100-continue":
+        elif self.answer.http11 and self.head.fields.get(b"expect", b"").lower() == b"100-continue":
             self.client.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def take_body(self, data: bytes) -> None:
@@ -209,15 +209,16 @@ class Relay(Receiver):
         if lease is not None:
             lease.settle(self.gate.clock())
         self.gate.bus.emit(WorkerFault(worker.id, reason, self.id, detail))
-        if reason != "connect":
-            if self.retries >= self.gate.options.max_retries:
-                self.give_up(unreachable(worker, reason))
-                return
-            self.retries += 1
         self.ask = self.ask.after(worker)
+        was_sent = reason != "connect"
+        if was_sent and self.retries >= self.gate.options.max_retries:
+            self.give_up(unreachable(worker, reason))
+            return
+        self.retries += was_sent
         try:
             self.attempt(self.gate.clock())
         except (NoRoutableWorker, ModelNotFound):
+            self.retries -= was_sent  # nobody was there to send it to
             self.give_up(unreachable(worker, reason))
 
     def turn_away(self, reason: str, score: Score = Score.FAULT) -> None:
@@ -361,6 +362,10 @@ class Relay(Receiver):
         if self.lease is not None and not self.scored:
             self.scored = True
             now = now or self.gate.clock()
+            if score is Score.FAULT:
+                if self.blamed:  # what fails everywhere is the request's own doing (rulings 2)
+                    score = Score.NEUTRAL
+                self.blamed = True
             self.gate.dispatcher.fleet.score(self.lease.worker, score, now)
             if self.trip is not None:
                 self.trip.scored(self.lease.worker, score, now)

@@ -76,6 +76,11 @@ def session_from_headers(known: Mapping[bytes, bytes]) -> tuple[str, str | None]
     return None
 
 
+def session_length(known: Mapping[bytes, bytes]) -> int:
+    """Bytes of the first session header, which is all that may be said of an unsound one."""
+    return next((len(known[name]) for name in SESSION_HEADERS if known.get(name)), 0)
+
+
 def _request_id(known: Mapping[bytes, bytes]) -> str | None:
     """The client's own id of the request, where it is sound."""
     given = known.get(b"x-request-id") or known.get(b"x-infera-request-id")

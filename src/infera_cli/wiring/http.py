@@ -17,6 +17,7 @@ from infera_cli.gateway.connection import bound_to
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import BACKLOG
 
+_LOOK = 0.05  # seconds between two looks at whether the last request is over
 _log = logging.getLogger("infera.gateway")
 
 
@@ -30,7 +31,14 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let open requests end; those that do not in time, or that a second signal meets, are broken off visibly."""
-        timer = asyncio.get_running_loop().call_later(self._limit, self._cut_off)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._limit
+        self._gate.close()
+        if self._gate.inside:
+            _log.info("Shutting down; %d open requests may end first", len(self._gate.inside))
+        while self._gate.inside and loop.time() < until and not self.force_exit:  # noqa: ASYNC110 - it is no hurry
+            await asyncio.sleep(_LOOK)  # still listening: who asks /readyz is told, and a new request gets its 503
+        timer = loop.call_later(max(0.0, until - loop.time()), self._cut_off)
         try:
             await super().shutdown(sockets)
         finally:

@@ -57,7 +57,7 @@ def _change(parts: ControlParts, worker_id: str, act: Callable[[str], Member]) -
 
 
 # ── explain ──────────────────────────────────────────────────────────────────────────────────────────
-class ExplainAsk(msgspec.Struct, frozen=True):
+class ExplainAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request as a client would send it; `body` is JSON, or a string that is taken as the raw body."""
 
     path: str = "/v1/chat/completions"

@@ -25,14 +25,25 @@ class Dialer:
         """The same without a limit of its own."""
         spec = pool.spec
         context = self._context(spec)
-        _transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(pool),
-            spec.address or spec.host,
-            spec.port,
-            ssl=context,
-            server_hostname=spec.host if context else None,
-        )
-        return connection
+        made: list[Connection] = []
+
+        def connection() -> Connection:
+            made.append(Connection(pool))
+            return made[-1]
+
+        try:
+            await asyncio.get_running_loop().create_connection(
+                connection,
+                spec.address or spec.host,
+                spec.port,
+                ssl=context,
+                server_hostname=spec.host if context else None,
+            )
+        except BaseException:  # also where it stood already, and nobody waits for it any more
+            for unwanted in made:
+                unwanted.dismiss()
+            raise
+        return made[-1]
 
     def _context(self, spec: WorkerSpec) -> ssl.SSLContext | None:
         if spec.scheme == "http":

@@ -22,6 +22,9 @@ from infera_cli.routing.types import Worker, WorkerSpec
 _JOINED_BELOW: Final = 64 << 10
 """Copying a small body behind its head is cheaper than handing over two buffers."""
 
+_MOST_IN_VAIN: Final = 256 << 10
+"""Bytes; the parser gathers a field until it ends, and takes longer for each piece the longer it is."""
+
 LENGTH, CHUNKED, UNTIL_CLOSE, EMPTY = "length", "chunked", "until_close", "empty"
 
 
@@ -33,8 +36,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_aligned", "_between_chunks", "_closed", "_done", "_fresh_head", "_head", "_headers", "_keep_alive",
-        "_parser", "_pieces", "_receiver", "_sink", "_status", "content_length", "framing", "idle_since", "pool",
-        "reused", "started", "transport",
+        "_parser", "_pieces", "_receiver", "_sink", "_status", "_vain", "content_length", "framing", "idle_since",
+        "pool", "reused", "started", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
@@ -53,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._fresh_head = False
         self._keep_alive = False
         self._closed = False
+        self._vain = 0  # bytes in a row that brought nothing: part of a head, a trailer, a size line
         self.reused = False
         self.started = False
         self.framing = EMPTY
@@ -66,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._sink = None
         self.started = False
         self._done = self._aligned = False
+        self._vain = 0
         if len(body) < _JOINED_BELOW:
             self.transport.write(head + body)
         else:
@@ -80,6 +85,13 @@ class Connection(asyncio.Protocol):
         """Nobody waits for the answer any more: close, which is how an engine learns it (engines.md §1.9)."""
         self._receiver = self._sink = None
         self.transport.abort()
+
+    def dismiss(self) -> None:
+        """It was made for somebody who has left meanwhile; the event loop may not tell its end any more."""
+        self._closed = True
+        self.pool.closed(self)
+        if self.transport is not None:
+            self.transport.abort()
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -135,7 +147,12 @@ class Connection(asyncio.Protocol):
                 if first and self._status == 200 and self._may_come_again():
                     self.pool.remember(data[: len(data) - self.content_length], self._head)
                 self._finish()
+            self._vain = 0
             receiver.on_data(pieces, self._done)
+        else:
+            self._vain += len(data)
+            if self._vain > _MOST_IN_VAIN:
+                self._nonsense(receiver, ValueError("a head or a trailer without an end"))
 
     def _may_come_again(self) -> bool:
         return self.framing == LENGTH and self._keep_alive and not self._head.streamed
