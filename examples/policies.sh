@@ -3,6 +3,7 @@
 # Runs on a laptop in under a minute, without a GPU:   sh examples/policies.sh [FOLDER]
 set -eu
 folder=${1:-.}
+mkdir -p "$folder"
 conversations="--dataset-name multi-turn --turns 3 --isl 1200 --osl 16 --seed 5"
 
 # shellcheck disable=SC2086  # the options are meant to be split
@@ -10,6 +11,7 @@ infera simulate --workers 3 --policy session,prefix-aware,least-loaded,round-rob
     --rate 1.5 -n "${COUNT:-40}" --plot "$folder/policies.svg"
 
 for policy in session round-robin; do
+    : >"$folder/$policy.log"    # before it is read below, and without the address of an earlier run
     infera serve --sim 3 --port 0 --router-policy "$policy" --no-access-log >"$folder/$policy.log" 2>&1 &
     server=$!
     trap 'kill "$server"' EXIT

@@ -1,5 +1,6 @@
 """Two turns of a streamed conversation with the OpenAI SDK: both are served by the worker that has the cache.
 
+    pip install openai
     infera serve --sim 2 &
     python examples/stream_chat.py http://127.0.0.1:8000
 """

@@ -4,6 +4,8 @@
 set -eu
 folder=${1:-.}
 
+mkdir -p "$folder"
+: >"$folder/serve.log"    # before it is read below, and without the address of an earlier run
 infera serve --sim 2 --port 0 --no-access-log >"$folder/serve.log" 2>&1 &
 server=$!
 trap 'kill "$server"' EXIT
