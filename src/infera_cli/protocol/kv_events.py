@@ -7,11 +7,12 @@ stay good (R085).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from infera_cli.protocol import kv_large
 from infera_cli.protocol.kv_usual import decode_usual
 from infera_cli.protocol.kv_values import (
     ATTENTION,
@@ -27,15 +28,20 @@ from infera_cli.protocol.kv_values import (
 
 __all__ = [
     "BROKEN", "END", "MAX_PAYLOAD", "Batch", "Cleared", "Frames", "KvEvent", "Removed", "Stored", "decode",
-    "read_frames", "read_replayed", "replay_request",
+    "parts", "read_frames", "read_replayed", "replay_request",
 ]  # fmt: skip
 
-MAX_PAYLOAD = 64 << 20
-"""Larger payloads are not looked at, in bytes; the largest honest batch is a few MB."""
+MAX_PAYLOAD = 16 << 20
+"""Larger payloads are not looked at, in bytes; 60,000 blocks of 16 tokens in one batch are 6 MB."""
+BAD_MOST = 100
+"""Events of a batch that may be unreadable; with more the rest of it is not looked at."""
 
 _INT_LOW, _INT_HIGH = -(1 << 63), 1 << 64
 _TOKENS = 1 << 32
 _ALL_INT = {int}
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+
+
 class Frames(msgspec.Struct, frozen=True, gc=False):
     """A message taken apart; `seq` is None where the engine does not number its batches."""
 
@@ -46,6 +52,8 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
 BROKEN = Batch((), malformed=1)
 END = -1
 """The sequence number that ends a replay."""
+_NUMBERS = 1 << 63
+"""Numbers begin at 0 with each process; what is not below this never counted anything, as the end marker."""
 
 
 # ── frames ───────────────────────────────────────────────────────────────────────────────────────────
@@ -55,14 +63,16 @@ def read_frames(frames: Sequence[bytes]) -> Frames | None:
         return None
     if len(frames) < 3:
         return Frames(None, frames[-1])
-    return Frames(int.from_bytes(frames[1], "big"), frames[2]) if len(frames[1]) == 8 else None
+    seq = int.from_bytes(frames[1], "big")
+    return Frames(seq, frames[2]) if len(frames[1]) == 8 and seq < _NUMBERS else None
 
 
 def read_replayed(frames: Sequence[bytes]) -> Frames | None:
     """A reply to a replay request, as a DEALER sees it: empty, [topic,] number, payload; `seq` END at the end."""
     if not 3 <= len(frames) <= 4 or len(frames[-2]) != 8 or len(frames[-1]) > MAX_PAYLOAD:
         return None
-    return Frames(int.from_bytes(frames[-2], "big", signed=True), frames[-1])
+    seq = int.from_bytes(frames[-2], "big", signed=True)
+    return Frames(seq, frames[-1]) if seq >= END else None
 
 
 def replay_request(start: int) -> list[bytes]:
@@ -71,10 +81,48 @@ def replay_request(start: int) -> list[bytes]:
 
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────
+def parts(payload: bytes) -> Iterator[Batch]:
+    """The batch in `payload`, in as many as it takes to read none of them for long; BROKEN when it is none."""
+    if len(payload) <= kv_large.AT_ONCE:
+        yield _decode(payload)
+        return
+    found = kv_large.cut(payload)
+    if found is None:
+        yield BROKEN
+        return
+    yield Batch(())  # to cut it took a while already
+    bad = 0
+    for part in found:
+        batch = _decode(part) if isinstance(part, bytes) else _large(part)
+        yield batch
+        bad += batch.malformed
+        if bad > BAD_MOST:
+            return
+
+
 def decode(payload: bytes) -> Batch:
-    """The batch in `payload`; BROKEN when it is none."""
+    """The batch in `payload` as a whole; BROKEN when it is none."""
+    found = list(parts(payload))
+    if len(found) == 1:
+        return found[0]
+    return Batch(
+        [event for batch in found for event in batch.events], found[-1].rank,
+        sum(batch.skipped for batch in found), sum(batch.malformed for batch in found),
+    )  # fmt: skip
+
+
+def _decode(payload: bytes) -> Batch:
     usual = decode_usual(payload)
     return usual if usual is not None else _by_shape(payload)
+
+
+def _large(part: msgspec.Raw) -> Batch:
+    try:
+        tag, members = kv_large.large_event(part)
+        event = _MAKE[tag](members)
+    except _MALFORMED:
+        return BROKEN
+    return Batch((), skipped=1) if event is None else Batch((event,))
 
 
 def _by_shape(payload: bytes) -> Batch:
@@ -88,7 +136,7 @@ def _by_shape(payload: bytes) -> Batch:
         raw, rank = found[1], found[2] if len(found) > 2 else None
     else:
         return BROKEN
-    if not isinstance(raw, list):
+    if not isinstance(raw, list) or kv_large.too_many(len(raw), len(payload)):
         return BROKEN
     return _events(raw, rank if _is_int(rank) else None)
 
@@ -99,7 +147,7 @@ def _events(raw: list[Any], rank: int | None) -> Batch:
     for item in raw:
         try:
             event = _event(item)
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except _MALFORMED:
             malformed += 1
             continue
         if event is None:

@@ -78,13 +78,13 @@ async def test_a_batch_that_breaks_us_is_one_line_and_the_next_one_counts(
 ) -> None:
     """A fault of ours is shown once with its place; the stream goes on."""
 
-    def decode(payload: bytes) -> object:
+    def parts(payload: bytes) -> object:
         if payload == b"bad":
             raise ZeroDivisionError
         return real(payload)
 
-    real = intake_module.decode
-    monkeypatch.setattr(intake_module, "decode", decode)
+    real = intake_module.parts
+    monkeypatch.setattr(intake_module, "parts", parts)
     slot = await listening(world, noise)
     for _ in range(20):
         noise.payload(b"bad")
@@ -113,7 +113,7 @@ async def test_spoiled_batches_never_make_a_wrong_hit(world: World, noise: Noise
 async def test_a_payload_beyond_all_measure_is_not_looked_at(
     world: World, noise: Noise, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch that would be good but for 64 MiB of padding: counted, told once, no hit; the next one counts."""
+    """A batch that would be good but for its padding: counted, told once, no hit; the next one counts."""
     slot = await listening(world, noise)
     padded = msgspec.msgpack.encode([0.0, [stored(tokens_of(2))], 0, bytes(MAX_PAYLOAD)])
     noise.say(b"kv-events", padded)
@@ -121,7 +121,7 @@ async def test_a_payload_beyond_all_measure_is_not_looked_at(
     await world.until(slot, tokens_of(3, 1), 3, within=30)
     assert (world.hits(slot, tokens_of(2)), world.feed.counters["w"].malformed) == (0, 1)
     (line,) = lines(caplog)
-    assert "a message of 2 frames, 67" in line
+    assert f"a message of 2 frames, {len(padded) + 9} bytes" in line
 
 
 @pytest.mark.parametrize("absurd", [

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from infera_cli.fleet.kv_feed.complaints import Complaints
 from infera_cli.fleet.kv_feed.counters import FeedCounters
-from infera_cli.protocol.kv_events import Batch, KvEvent, Removed, Stored, decode
+from infera_cli.protocol.kv_events import Batch, KvEvent, Removed, Stored, parts
 from infera_cli.routing.prefix import PrefixIndex, Slot
 
 TURN_SECONDS = 0.0003
 PIECE = 64
 """Blocks that are applied in one go, about."""
+FEW = 4
+"""Removals in one go while blocks wait for their parent, since each is looked for among all of those."""
 
 log = logging.getLogger("infera.kv")
 
@@ -78,18 +80,29 @@ class Inlet:
         self._complaints.bad(what, fault=fault)
 
     def _batch(self, payload: bytes, now: float) -> Iterator[None]:
-        batch: Batch = decode(payload)
+        self.counters.batches += 1
+        self.heard = now
+        bad, first = self._complaints.count, True
+        for batch in parts(payload):
+            if not first:
+                yield
+            first = False
+            self._count(batch, len(payload))
+            yield from self._apply(batch.events, now)
+        if bad == self._complaints.count:
+            self._complaints.good()
+
+    def _count(self, batch: Batch, size: int) -> None:
         counters = self.counters
-        counters.batches += 1
         counters.events += len(batch.events) + batch.skipped + batch.malformed
         counters.ignored += batch.skipped
         counters.malformed += batch.malformed
-        bad = self._complaints.count
         if batch.malformed:
-            self._complaints.bad(f"{batch.malformed} events in a batch of {len(payload)} bytes cannot be read")
-        self.heard = now
+            self._complaints.bad(f"{batch.malformed} events in a batch of {size} bytes cannot be read")
+
+    def _apply(self, events: Iterable[KvEvent], now: float) -> Iterator[None]:
         done = 0
-        for event in joined(batch.events):
+        for event in joined(events):
             if isinstance(event, Stored):
                 if event.block_size != self._registered is not None:
                     self._compare(event.block_size)
@@ -99,15 +112,21 @@ class Inlet:
                         done = 0
                         yield
             elif isinstance(event, Removed):
-                counters.unknown += self._intake.index.remove(self.slot, event.hashes, event.group)
-                done += len(event.hashes)
-                if done >= PIECE:
-                    done = 0
-                    yield
+                for hashes in self._removals(event.hashes):
+                    self.counters.unknown += self._intake.index.remove(self.slot, hashes, event.group)
+                    done += len(hashes) if not self.slot.orphans else PIECE
+                    if done >= PIECE:
+                        done = 0
+                        yield
             else:
                 self._intake.index.clear(self.slot)
-        if bad == self._complaints.count:
-            self._complaints.good()
+
+    def _removals(self, hashes: Sequence[int]) -> Iterator[Sequence[int]]:
+        start = 0
+        while start < len(hashes):
+            end = start + (FEW if self.slot.orphans else PIECE)
+            yield hashes[start:end] if start or end < len(hashes) else hashes
+            start = end
 
     def _store(self, piece: Stored, now: float) -> int:
         """Returns what it cost, in blocks."""
