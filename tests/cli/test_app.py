@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -183,3 +184,11 @@ def test_the_module_is_the_command() -> None:
     argv = [sys.executable, "-m", "infera_cli", "--version"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout == f"infera {__version__}\n"
+
+
+def test_a_full_disk_is_no_fault_of_ours() -> None:
+    """Output that cannot be written ends in one sentence and exit code 1."""
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run([sys.executable, "-m", "infera_cli", "version"], stdout=full, stderr=subprocess.PIPE,
+                               text=True, check=False)
+    assert (found.returncode, found.stderr) == (1, "error: cannot write the output: No space left on device\n")

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from infera_cli.errors import ConfigError
+
 SCHEMA_VERSION = 1
 """Of every JSON document the command line prints; fields only get added."""
 
@@ -29,8 +31,13 @@ class Console:
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────
     def data(self, text: str) -> None:
         """One line, or several, of what the command was asked for."""
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as fault:
+            raise ConfigError(f"cannot write the output: {fault.strerror}") from None
 
     def json(self, document: Mapping[str, Any]) -> None:
         """One JSON document, with its schema version in front."""

@@ -339,7 +339,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def _head_is_too_large(self) -> bool:
         limits = self.gate.options.limits
-        if len(self.headers) > limits.header_count:
+        if len(self.headers) + (self.length is not None) > limits.header_count:
             return True
         if self.read_bytes <= limits.header_bytes:
             return False

@@ -122,3 +122,11 @@ async def test_bad_filter_is_400_naming_the_parameter(query: str) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, query.partition("=")[0])
     assert len(error["message"]) < 400
+
+
+async def test_a_status_that_no_request_can_have_is_refused() -> None:
+    """A typing error in the filter is a 400 that lists what there is, not an empty list."""
+    async with client(parts(FakeFleet())) as http:
+        answer = await http.get("/v1/admin/requests?status=foo")
+    assert answer.status_code == 400
+    assert "a class such as 5xx, or one of ok, 4xx" in answer.json()["error"]["message"]

@@ -75,7 +75,7 @@ def _scheme(url: str, parts: SplitResult) -> Literal["http", "https"]:
         return "http"
     if parts.scheme == "https" and parts.netloc:
         return "https"
-    raise _refuse(url, "it has to begin with http:// or https://")
+    raise _refuse(url, "it has to look like http://HOST:PORT or https://HOST:PORT")
 
 
 def _check_parts(url: str, parts: SplitResult) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
 from infera_cli.errors import NotFound, RequestError
+from infera_cli.events import Outcome
 from infera_cli.gateway.access import RawHeaders
 from infera_cli.gateway.endpoints.answers import clip
 from infera_cli.gateway.endpoints.guards import admin_guard
@@ -133,6 +135,8 @@ def _explanation(found: Explanation) -> dict[str, Any]:
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────
+_OUTCOMES: tuple[str, ...] = get_args(Outcome)
+_STATUS = re.compile(rf"[1-5]([0-9]{{2}}|xx)|{'|'.join(_OUTCOMES)}")
 Slow = Annotated[float | None, Query(ge=0, description="At least this many seconds in total")]
 ByWorker = Annotated[str | None, Query(description="Served by this worker")]
 BySession = Annotated[str | None, Query(description="Of this session")]
@@ -147,5 +151,9 @@ def _requests_route(router: APIRouter, parts: ControlParts) -> None:
         limit: Limit = 100,
     ) -> JSONResponse:
         """The last few thousand relayed requests: who served them, why, how long each step took."""
+        if status is not None and not _STATUS.fullmatch(status):
+            outcomes = ", ".join(_OUTCOMES)
+            message = f"status must be a code such as 503, a class such as 5xx, or one of {outcomes}."
+            raise RequestError(message, param="status")
         found = parts.journal.query(slow=slow, worker=worker, session=session, status=status, limit=limit)
         return JSONResponse({"requests": [dict(row) for row in found]})
