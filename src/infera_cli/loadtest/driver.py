@@ -8,9 +8,10 @@ does not wait, which would hide a stall (bench-and-cli §B5; R167).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -31,6 +32,7 @@ WARM_CALLERS = 16
 SHORTEST_SLEEP = 0.0002
 AHEAD = 0.02                # seconds before it is due that an arrival gets its timer
 
+T = TypeVar("T")
 Sink = Callable[[Sample], None]
 
 
@@ -48,9 +50,12 @@ class Driver:
         self._due: set[Any] = set()
         self._watched: dict[Any, tuple[Exchange, Answer]] = {}
         self._places: BoundedSemaphore | None = None
+        self._callers_of_warm_up = WARM_CALLERS
         if job.max_concurrency is not None:
             share = split(ClosedLoop(job.max_concurrency), job.part, job.parts)
             self._places = BoundedSemaphore(max(1, share))
+            self._callers_of_warm_up = min(WARM_CALLERS, share)
+        self._mine = turns(job)
         self._start = 0.0
         self._stopped = False
         self._measured = True
@@ -67,10 +72,10 @@ class Driver:
         sweeper = gevent.spawn(self._sweep)
         indexes: list[int] = []
         if self.job.warmups:
-            indexes += [WARMUP_BASE + n for n in range(self.job.part, self.job.warmups, self.job.parts)]
+            indexes += self._share(range(WARMUP_BASE, WARMUP_BASE + self.job.warmups))
         if self.job.warm:
             indexes += [index for index, _offset in self._plan()]
-        self._callers(min(WARM_CALLERS, self.job.max_concurrency or WARM_CALLERS), iter(indexes), 0.0)
+        self._callers(self._callers_of_warm_up, iter(indexes), 0.0)
         self._wait(None)
         gevent.kill(sweeper)
         self._measured = True
@@ -80,15 +85,14 @@ class Driver:
         self._start = start
         sweeper = gevent.spawn(self._sweep)
         plan = self.job.arrivals
+        until = None if plan.duration is None else start + plan.duration + self.job.grace
         if isinstance(plan, ClosedLoop):
             gevent.sleep(max(0.0, start - perf_counter()))
-            indexes: Iterable[int] = itertools.count(self.job.part, self.job.parts)
-            if plan.count is not None:
-                indexes = range(self.job.part, plan.count, self.job.parts)
-            self._callers(split(plan, self.job.part, self.job.parts), iter(indexes), plan.think)
+            indexes = self._share(itertools.count() if plan.count is None else range(plan.count))
+            self._callers(split(plan, self.job.part, self.job.parts), indexes, plan.think)
         else:
-            self._open_loop()
-        self._wait(None if plan.duration is None else start + plan.duration + self.job.grace)
+            self._open_loop(math.inf if until is None else until)
+        self._wait(until)
         gevent.kill(sweeper)
         for client in self._clients:
             client.close()
@@ -108,7 +112,11 @@ class Driver:
             every = self._replay(plan)
         else:
             every = ((index, 0.0) for index in range(plan.count or 0))
-        return itertools.islice(every, self.job.part, None, self.job.parts)
+        return self._share(every)
+
+    def _share(self, every: Iterable[T]) -> Iterator[T]:
+        """What of `every` falls to this part."""
+        return itertools.compress(every, itertools.cycle(self._mine)) if any(self._mine) else iter(())
 
     def _replay(self, plan: Replay) -> Iterator[tuple[int, float]]:
         size = self.dataset.size or 0
@@ -118,12 +126,12 @@ class Driver:
                 return
             yield index, offset
 
-    def _open_loop(self) -> None:
+    def _open_loop(self, until: float) -> None:
         for index, offset in self._plan():
             conversation = Conversation(self, index, scheduled=offset)
             conversation.prepare()
             self._sleep_until(offset - AHEAD)
-            if self._stopped:
+            if self._stopped or perf_counter() > until:
                 return
             self._start_at(offset, conversation)
             if self._start + offset < perf_counter():
@@ -220,9 +228,9 @@ class Driver:
     # ── one request ──────────────────────────────────────────────────────────────────────────────────
     def client_for(self, index: int) -> tuple[Client, str]:
         """The router; with `direct`, for every second arrival one of the workers in turn."""
-        place = 0
-        if len(self._clients) > 1 and (index // self.job.parts) % 2:
-            place = 1 + (index // 2) % (len(self._clients) - 1)
+        place, turn = 0, index // self.job.parts
+        if len(self._clients) > 1 and turn % 2:
+            place = 1 + turn // 2 % (len(self._clients) - 1)
         return self._clients[place], self._names[place]
 
     def exchange(self, client: Client, content: bytes, session: str | None, answer: Answer) -> Exchange:
@@ -258,6 +266,18 @@ class Driver:
     def count(self) -> Count | None:
         """Counts tokens of an answer, with a tokenizer."""
         return self._count
+
+
+def turns(job: Job) -> list[bool]:
+    """Which of so many arrivals in a row fall to the part of `job`.
+
+    One by one to each part; where there are fewer callers (or places below `max_concurrency`), as many to a part as it
+    has of these: a part without any would send nothing of its share.
+    """
+    limits = [job.max_concurrency] if job.max_concurrency is not None else []
+    if isinstance(job.arrivals, ClosedLoop):
+        limits.append(job.arrivals.concurrency)
+    return [place % job.parts == job.part for place in range(min(limits, default=job.parts))]
 
 
 def _stalled(now: float, exchange: Exchange, answer: Answer, limits: Limits) -> str:

@@ -11,6 +11,7 @@ from infera_cli.workload.sample import Sample
 
 RECENT = 200
 CPU_WINDOW = 5.0    # seconds over which a process counts as busy
+SHORTEST = 1.0      # a shorter span counts as this long: a few busy milliseconds are no load that was too much
 
 
 class Meter:
@@ -51,8 +52,8 @@ class Meter:
         while len(self._marks) > 2 and wall - self._marks[1][0] >= CPU_WINDOW:
             self._marks.popleft()
         since, used = self._marks[0]
-        now.cpu = (cpu - used) / max(wall - since, 1e-9)
+        now.cpu = (cpu - used) / max(wall - since, SHORTEST)
         if wall - since >= CPU_WINDOW * 0.9 or state != "running":
             now.cpu_max = max(now.cpu_max, now.cpu)
-        now.cpu_mean = (cpu - self._begin[1]) / max(wall - self._begin[0], 1e-9)
+        now.cpu_mean = (cpu - self._begin[1]) / max(wall - self._begin[0], SHORTEST)
         return now
