@@ -99,3 +99,23 @@ def test_impossible_plans_are_refused(plan: OpenLoop | Replay | ClosedLoop) -> N
     """Rates, counts and times that cannot be end the run in words before it starts."""
     with pytest.raises(ConfigError):
         check(plan)
+
+
+def test_a_ramp_takes_its_duration_without_a_count() -> None:
+    """1 to 8 requests/s in 4 s are 18 arrivals, more and more of them, within these 4 s."""
+    plan = OpenLoop(math.inf, math.inf, duration=4.0, ramp=Ramp(1.0, 8.0))
+    check(plan)
+    times = list(offsets(plan, 1))
+    assert (planned(plan), len(times)) == (18, 18)
+    assert times[-1] < 4.0
+    assert sum(at < 2.0 for at in times) < 7
+
+
+@pytest.mark.parametrize("plan", [
+    OpenLoop(1e9, duration=10.0), OpenLoop(1e9, count=5), OpenLoop(1e6, duration=1e6), OpenLoop(math.inf, count=10**12),
+    OpenLoop(math.inf, duration=1.0, ramp=Ramp(1.0, 1e9)), OpenLoop(math.inf, duration=1.0, ramp=Ramp(1e9, 1.0)),
+])
+def test_what_nobody_can_send_is_refused(plan: OpenLoop) -> None:
+    """More than a million requests a second, or plans that take minutes only to walk through."""
+    with pytest.raises(ConfigError, match=r"requests/s are more than can be sent|can be planned"):
+        check(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,20 @@ def test_a_bad_row_is_told_with_its_line(read: object, lines: list[str], words: 
     """Malformed traces end in a sentence with file and line."""
     with pytest.raises(ConfigError, match=words):
         read(lines, "f", 1)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("read", "lines"), [
+    (azure, ["TIMESTAMP,ContextTokens,GeneratedTokens", "2024-05-10 00:00:00,9,0", "2024-05-10 00:00:01,9,4",
+                    "2024-05-10 00:00:02,0,4"]),
+    (mooncake, ['{"timestamp": 0, "input_length": 9, "output_length": 0}',
+                       '{"timestamp": 1000, "input_length": 9, "output_length": 4}',
+                       '{"timestamp": 2000, "input_length": 0, "output_length": 4}']),
+    (burstgpt, ["Timestamp,Model,Request tokens,Response tokens", "0,m,9,0", "1,m,9,4", "2,m,0,4"]),
+])
+def test_rows_that_no_engine_takes_are_left_out(read: Any, lines: list[str]) -> None:
+    """No token to answer with, or no prompt: such rows are counted, and time begins with the first that is sent."""
+    found = read(lines, "t", 1)
+    assert (found.size, found.left_out) == (1, 2)
+    assert (found.item(0).at, found.item(0).turns[0].output) == (0.0, 4)
+    with pytest.raises(ConfigError, match="t: the trace holds not one request with an answer"):
+        read(lines[:-2], "t", 1)

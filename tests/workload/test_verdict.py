@@ -91,3 +91,45 @@ def test_a_dataset_that_went_round_is_told() -> None:
 def test_what_deserves_a_look_is_said(more: dict[str, Any], words: str) -> None:
     """Estimated tokens, multi-token chunks, wrong lengths and waiting are warnings."""
     assert any(words in text for text in judge(run(20, **more), Circumstances()).warnings)
+
+
+def test_the_half_past_the_router_is_judged_as_well() -> None:
+    """With --direct: failures there are named and exit 1, a late half is INVALID, a half without an answer too."""
+    fine, around = run(20), Circumstances(max_error_rate=0.1, halved=True)
+    broken = judge(fine, around, run(8, 2))
+    assert broken.exit_code == 1
+    assert "past the router: 2 of 10 requests failed, http_500" in broken.warnings
+    assert judge(fine, around, run(9, 1)).exit_code == 0
+    late = judge(fine, around, Tally().update(sample(n, 0.1, due=n - 1) for n in range(10)).figures())
+    assert (late.status, late.exit_code) == ("INVALID", 4)
+    assert late.reasons[0].startswith("past the router: send lag p99")
+    assert judge(fine, around, run(0)).reasons == ("past the router: not one request was completed",)
+
+
+def test_with_direct_both_halves_together_are_what_was_planned() -> None:
+    """40 planned, 20 and 20 sent: all; 20 and 10: not."""
+    around = Circumstances(halved=True, planned=40)
+    assert judge(run(20), around, run(20)).status == "VALID"
+    assert judge(run(20), around, run(10)).reasons == ("only 75.0% of the planned requests were sent",)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_run_without_an_answer_is_never_valid(interrupted: bool) -> None:
+    """Nothing sent, or nothing that was answered before the end: there is nothing to trust."""
+    around = Circumstances(interrupted=interrupted)
+    assert judge(run(0), around).status == "INVALID"
+    assert judge(run(5, outcome="incomplete"), around).status == "INVALID"
+
+
+def test_a_warm_run_that_found_little_cached_is_told() -> None:
+    """Less than half of the input cached: a warning, where the server says what was cached and the run meant it."""
+    warm = Circumstances(cold=False, warm=True)
+    assert any("only 49.0% of the input" in text for text in judge(run(input=100, cached=49), warm).warnings)
+    for figures, around in ((run(input=100, cached=50), warm), (run(input=100), warm),
+                            (run(input=100, cached=49), Circumstances(cold=False))):
+        assert not any("meant to be warm" in text for text in judge(figures, around).warnings)
+
+
+def test_rows_that_were_left_out_are_told() -> None:
+    """How many of a trace's rows were not sent."""
+    assert any(text.startswith("3 rows of the trace") for text in judge(run(), Circumstances(left_out=3)).warnings)

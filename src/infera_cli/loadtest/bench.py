@@ -75,22 +75,24 @@ class Bench:
         self._direct = target.direct_urls(self._options, self._about)
         self._seed = options.seed if options.seed is not None else secrets.randbits(32)
         self._runs: list[Run] = []
+        self._findings: dict[str, Any] = {}
         if details is not None:
             details.write_bytes(b"")
 
     def run(self) -> Document:
         """All cells; what was done until a Ctrl-C is kept. Raises InferaError."""
-        findings: dict[str, Any] = {}
         try:
             if self._options.find_max:
-                findings["find_max"] = self._find_max(self._options.find_max)
+                self._find_max(self._options.find_max)
             else:
                 self._cells()
         except KeyboardInterrupt:       # between two runs
             if not self._runs:
                 raise
-            findings["interrupted"] = True
-        return Document(tuple(self._runs), __version__, findings)
+            self._findings["interrupted"] = True
+            if "find_max" in self._findings:
+                self._findings["find_max"]["interrupted"] = True
+        return Document(tuple(self._runs), __version__, self._findings)
 
     # ── cells ────────────────────────────────────────────────────────────────────────────────────────
     def _cells(self) -> None:
@@ -120,7 +122,8 @@ class Bench:
                 return False
         return True
 
-    def _find_max(self, kind: str) -> dict[str, Any]:
+    def _find_max(self, kind: str) -> None:
+        """Search, and note what is known after every probe: the next may be the one that is cut off."""
         options = self._options
         if not options.slos:
             raise ConfigError("--find-max needs limits to meet: give --goodput, e.g. ttft:300 tpot:30")
@@ -128,14 +131,17 @@ class Bench:
         while (level := search.next_level) is not None:
             known = search.evidence.get(level)
             run = self._once(f"{kind}={level}", known.probes if known else 0, at_level(options, kind, level))
-            if run.partial or run.figures.attainment is None:
-                break
-            search.tell(run.figures.attainment.good, run.figures.attainment.judged)
-        return {
-            "kind": kind, "attainment": options.attainment, "passed": search.low, "failed": search.high,
-            "finished": search.next_level is None,
-            "evidence": {str(level): msgspec.to_builtins(found) for level, found in search.evidence.items()},
-        }
+            found = run.figures.attainment
+            useful = not run.partial and found is not None
+            if useful and found is not None:
+                search.tell(found.good, found.judged)
+            self._findings["find_max"] = {
+                "kind": kind, "attainment": options.attainment, "passed": search.low, "failed": search.high,
+                "finished": search.next_level is None, "interrupted": run.partial,
+                "evidence": {str(level): msgspec.to_builtins(known) for level, known in search.evidence.items()},
+            }
+            if not useful:
+                return
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────────
     def _once(self, cell: str, repeat: int, options: Options) -> Run:
@@ -150,7 +156,7 @@ class Bench:
                 outcome = self._load(job, options, Path(folder))
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
         expected = target.predicted(options, self._about)
-        around = self._around(options, outcome)
+        around = self._around(options, outcome, count)
         run = Run(
             cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
             options={**options.shown(), "seed": seed, "model": self._about.model},
@@ -163,7 +169,7 @@ class Bench:
                 platform.node(), len(outcome.spools), outcome.cpu_max, outcome.cpu_mean,
                 options.placement or target.placement(options.base_url),
             ),
-            figures=figures, direct=direct, verdict=judge(figures, around),
+            figures=figures, direct=direct, verdict=judge(figures, around, direct),
         )
         self._runs.append(run)
         self._watcher.ended(run)
@@ -195,12 +201,12 @@ class Bench:
         halved = offered / 2 if offered else None
         return routed.figures(None, halved), direct.figures(None, halved)
 
-    def _around(self, options: Options, outcome: processes.Outcome) -> Circumstances:
+    def _around(self, options: Options, outcome: processes.Outcome, planned: int | None) -> Circumstances:
         return Circumstances(
             cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
-            allow_degraded=options.allow_degraded, cold=options.cache == "cold",
+            allow_degraded=options.allow_degraded, cold=options.cache == "cold", warm=options.cache == "warm",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
-            halved=bool(self._direct), rows=self._size, gates=options.gates,
+            halved=bool(self._direct), rows=self._size, gates=options.gates, left_out=self._left_out, planned=planned,
         )
 
     # ── what to expect ───────────────────────────────────────────────────────────────────────────────
@@ -208,6 +214,7 @@ class Bench:
         """Read the dataset once, so that its faults are told before anything is sent: its size and times."""
         count = datasets.tokenizer(self._options.tokenizer)
         found = datasets.load(self._options.dataset, 0, count)
+        self._left_out: int = getattr(found, "left_out", 0)
         if self._options.dataset.name not in TRACES or found.size is None:
             return found.size, ()
         return found.size, tuple(found.item(index).at or 0.0 for index in range(found.size))

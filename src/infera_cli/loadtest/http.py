@@ -255,6 +255,7 @@ class Client:
         elif stream and "event-stream" not in kind:
             exchange.fail("not_streamed", f"asked for a stream, got {kind or 'no content type'}")
         parts = response.parts
+        between = [": "] if exchange.error else []
 
         def feed(at: float) -> None:
             data = b"".join(parts)
@@ -264,7 +265,8 @@ class Client:
         def keep(_at: float) -> None:
             room = KEPT_ERROR - len(exchange.error)
             with contextlib.suppress(IndexError):
-                exchange.error += b"".join(parts)[:room].decode("utf-8", "replace")
+                text = b"".join(parts)[:room].decode("utf-8", "replace")
+                exchange.error += (between.pop() if between and text else "") + text
             parts.clear()
 
         return keep if exchange.outcome else feed

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from infera_cli.errors import ConfigError
-from infera_cli.loadtest.job import DatasetSpec, Job, Limits, Target
+from infera_cli.loadtest.job import HARD_CAP, DatasetSpec, Job, Limits, Target
 from infera_cli.workload import gates, goodput, text
 from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Ramp, RampShape, Replay, check
 from infera_cli.workload.names import TEXTS, TRACES
@@ -93,6 +93,12 @@ def arrivals(options: Options) -> Arrivals:
     check(plan)
     if options.cache == "warm" and isinstance(plan, ClosedLoop) and plan.count is None:
         raise ConfigError("to warm the cache for callers, say how many requests there will be (-n)")
+    parts = options.expect_workers if options.master else options.processes
+    if isinstance(plan, ClosedLoop) and plan.concurrency > HARD_CAP * parts:
+        raise ConfigError(
+            f"{plan.concurrency:,} callers are too many: a load process drives at most {HARD_CAP:,}",
+            param="--concurrency",
+        )
     return plan
 
 

@@ -29,7 +29,11 @@ class About(msgspec.Struct, frozen=True):
 
 def base(url: str) -> str:
     """The address without a trailing slash or `/v1`. Raises ConfigError for what is no HTTP address."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no address: {str(error).lower()}", param="--base-url") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{url!r} is not an address such as http://127.0.0.1:8000", param="--base-url")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
@@ -140,5 +144,5 @@ def direct_urls(options: Options, about: About) -> tuple[str, ...]:
         return ()
     found = options.direct or tuple(about.workers.values())
     if not found:
-        raise ConfigError("the target does not list its workers; give their addresses to --direct")
+        raise ConfigError("the target does not list its workers; give their addresses with --direct-url")
     return tuple(base(url) for url in found)

@@ -19,6 +19,8 @@ import msgspec
 from infera_cli.errors import ConfigError
 
 RampShape = Literal["linear", "exponential"]
+FASTEST = 1e6           # requests/s; what one machine sends is far below
+LONGEST = 100_000_000   # arrivals; walking through so many takes a minute
 
 
 class Ramp(msgspec.Struct, frozen=True):
@@ -107,10 +109,16 @@ def _check_open(plan: OpenLoop) -> None:
         raise ConfigError("the request rate must be above 0 (inf: all at once)", param="--request-rate")
     if not plan.burstiness > 0:
         raise ConfigError("the burstiness must be above 0 (1 Poisson, inf constant)", param="--burstiness")
-    if plan.rate == math.inf and plan.count is None:
+    if plan.ramp is None and plan.rate == math.inf and plan.count is None:
         raise ConfigError("with an infinite rate give the number of requests (-n)", param="--request-rate")
     if plan.ramp is not None and not (0 < plan.ramp.start < math.inf and 0 < plan.ramp.end < math.inf):
         raise ConfigError("both ends of a ramp must be finite and above 0", param="--ramp-up-start-rps")
+    fastest = max(plan.ramp.start, plan.ramp.end) if plan.ramp is not None else plan.rate
+    if FASTEST < fastest < math.inf:
+        said = f"{fastest:,.0f} requests/s are more than can be sent (at most {FASTEST:,.0f}; inf: all at once)"
+        raise ConfigError(said, param="--request-rate" if plan.ramp is None else "--ramp-up-end-rps")
+    if planned(plan) > LONGEST:
+        raise ConfigError(f"this plan has {planned(plan):,} requests; at most {LONGEST:,} can be planned")
     if planned(plan) < 1:
         raise ConfigError("at this rate not one request is due within the duration", param="--request-rate")
 

@@ -38,12 +38,17 @@ class Trace:
     """Rows as a dataset; prompts are made when they are asked for.
 
     Rows of one session become one conversation, turn after turn. A block's text depends on
-    (seed, block id) alone, so a repeated id repeats the text.
+    (seed, block id) alone, so a repeated id repeats the text. Rows without a token of prompt or answer (a failure on
+    the recorded service) are left out: no engine takes such a request.
     """
 
     def __init__(
-        self, rows: list[Row], seed: int, *, block: int = BLOCK, count: text.Count | None = None
+        self, found: list[Row], seed: int, origin: str, *, block: int = BLOCK, count: text.Count | None = None
     ) -> None:
+        rows = [row for row in found if row.output > 0 and (row.prompt > 0 or row.text)]
+        if not rows:
+            raise ConfigError(f"{origin}: the trace holds not one request{' with an answer' if found else ''}")
+        self.left_out = len(found) - len(rows)
         rows.sort(key=lambda row: row.at)
         first = rows[0].at
         for row in rows:
@@ -139,7 +144,7 @@ def mooncake(
             block = _whole(raw["block_size"], origin, number, "block_size")
             if block < 1:
                 raise fault(origin, number, "block_size is not at least 1")
-    return Trace(_some(rows, origin), seed, block=block, count=count)
+    return Trace(rows, seed, origin, block=block, count=count)
 
 
 def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
@@ -178,14 +183,11 @@ def azure(lines: Iterable[str], origin: str, seed: int, *, count: text.Count | N
             _whole(raw["GeneratedTokens"], origin, number, "GeneratedTokens"),
         )
         rows.append(row)
-    return Trace(_some(rows, origin), seed, count=count)
+    return Trace(rows, seed, origin, count=count)
 
 
 def burstgpt(lines: Iterable[str], origin: str, seed: int, *, count: text.Count | None = None) -> Trace:
-    """BurstGPT: `Timestamp,Model,Request tokens,Response tokens,…`, the time in seconds.
-
-    Rows without an answer (0 response tokens: a failure on the recorded service) are left out.
-    """
+    """BurstGPT: `Timestamp,Model,Request tokens,Response tokens,…`, the time in seconds."""
     rows = []
     for number, raw in _table(lines, origin, ("Timestamp", "Request tokens", "Response tokens")):
         try:
@@ -198,9 +200,8 @@ def burstgpt(lines: Iterable[str], origin: str, seed: int, *, count: text.Count 
             _whole(raw["Response tokens"], origin, number, "Response tokens"),
         )
         row.session = raw.get("Session ID") or None
-        if row.output > 0:
-            rows.append(row)
-    return Trace(_some(rows, origin), seed, count=count)
+        rows.append(row)
+    return Trace(rows, seed, origin, count=count)
 
 
 def _table(
@@ -224,9 +225,3 @@ def _date(value: str, origin: str, number: int) -> float:
     except ValueError:
         raise fault(origin, number, f"TIMESTAMP is {value!r}, not a date and time") from None
     return (seconds - datetime(1970, 1, 1, tzinfo=seconds.tzinfo)).total_seconds() + float(f"0.{digits or 0}")
-
-
-def _some(rows: list[Row], origin: str) -> list[Row]:
-    if not rows:
-        raise ConfigError(f"{origin}: the trace holds not one request")
-    return rows

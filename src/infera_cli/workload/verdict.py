@@ -17,7 +17,9 @@ LAG_SHARE = 0.05            # of the TTFT median
 ACHIEVED = 0.98
 BUSY = 0.90                 # of one core
 WARM_HITS = 0.01            # cached share of the input that makes a cold run suspicious
+COLD_SHARE = 0.5            # cached share of the input that a warm run should reach
 CHUNKY = 1.05               # tokens per chunk
+PAST = "past the router: "  # before what is said of the half that --direct measures
 
 EXIT_OK, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 4, 130
 
@@ -30,11 +32,14 @@ class Circumstances(msgspec.Struct, frozen=True):
     max_error_rate: float = 0.0
     allow_degraded: bool = False
     cold: bool = True
+    warm: bool = False          # the whole plan was sent once before
     shared: bool = False        # the dataset itself repeats prefixes
     broken: str = ""            # a load process died: what is known of it
     rows: int | None = None     # how many different items the dataset has; None: any number
     halved: bool = False        # every second request went past the router
     gates: tuple[Gate, ...] = ()
+    left_out: int = 0           # rows of a trace that asked for nothing
+    planned: int | None = None  # arrivals in the plan of both halves, with --direct
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -54,24 +59,25 @@ def error_rate(figures: Figures) -> float:
     return figures.counts.failed / judged if judged else 0.0
 
 
-def judge(figures: Figures, around: Circumstances) -> Verdict:
-    """The verdict on one run."""
-    reasons = tuple(_reasons(figures, around))
+def judge(figures: Figures, around: Circumstances, direct: Figures | None = None) -> Verdict:
+    """The verdict on one run; `direct` are the figures of the half that went past the router."""
+    reasons = (*_reasons(figures, around, direct), *(_load_reasons(direct, PAST) if direct is not None else ()))
     bad = "DEGRADED" if around.allow_degraded else "INVALID"
     status = bad if reasons else "VALID"
     missed = tuple(said for gate in around.gates if (said := gate.missed(figures, around.cpu)))
-    code = _exit_code(figures, around, status)
+    code = _exit_code([figures] if direct is None else [figures, direct], around, status)
     if missed and code in (EXIT_OK, EXIT_INVALID):
         code = EXIT_FAILED
-    return Verdict(status, reasons, tuple(_warnings(figures, around)), code, missed)
+    warnings = [*_warnings(figures, around), *(_about_direct(direct) if direct is not None else ())]
+    return Verdict(status, reasons, tuple(warnings), code, missed)
 
 
-def _exit_code(figures: Figures, around: Circumstances, status: str) -> int:
+def _exit_code(halves: list[Figures], around: Circumstances, status: str) -> int:
     """Ctrl-C first; then failures, which are facts whatever the timing; then validity."""
     if around.interrupted:
         return EXIT_INTERRUPTED
-    nothing = figures.counts.ok + figures.counts.failed + figures.counts.incomplete == 0
-    if around.broken or nothing or error_rate(figures) > around.max_error_rate + 1e-12:
+    nothing = sum(half.counts.ok + half.counts.failed + half.counts.incomplete for half in halves) == 0
+    if around.broken or nothing or any(error_rate(half) > around.max_error_rate + 1e-12 for half in halves):
         return EXIT_FAILED
     return EXIT_INVALID if status == "INVALID" else EXIT_OK
 
@@ -82,13 +88,11 @@ def lag_limit(figures: Figures) -> float:
     return max(LAG_FLOOR, LAG_SHARE * ttft.p50 if ttft else 0.0)
 
 
-def _reasons(figures: Figures, around: Circumstances) -> list[str]:
-    found = []
-    lag, limit = figures.latency.get("lag"), lag_limit(figures)
-    if lag is not None and lag.p99 > limit:
-        said = f"send lag p99 {lag.p99 * 1e3:.1f} ms is above {limit * 1e3:.1f} ms"
-        found.append(f"{said}: use more --processes")
+def _reasons(figures: Figures, around: Circumstances, direct: Figures | None) -> list[str]:
+    found = _load_reasons(figures)
     share = figures.achieved
+    if direct is not None and around.planned:
+        share = (figures.counts.arrived + direct.counts.arrived) / around.planned
     if share is not None and share < ACHIEVED and not around.interrupted:
         found.append(f"only {share:.1%} of the planned requests were sent")
     if around.cpu > BUSY:
@@ -98,8 +102,33 @@ def _reasons(figures: Figures, around: Circumstances) -> list[str]:
     return found
 
 
+def _load_reasons(figures: Figures, about: str = "") -> list[str]:
+    """Nothing to judge by, or sent too late."""
+    found = []
+    lag, limit = figures.latency.get("lag"), lag_limit(figures)
+    if figures.counts.ok + figures.counts.failed == 0:
+        found.append(f"{about}not one request was completed")
+    if lag is not None and lag.p99 > limit:
+        said = f"{about}send lag p99 {lag.p99 * 1e3:.1f} ms is above {limit * 1e3:.1f} ms"
+        found.append(f"{said}: use more --processes")
+    return found
+
+
+def _about_direct(direct: Figures) -> list[str]:
+    """How requests failed past the router, which no other figure shows."""
+    counts = direct.counts
+    found = []
+    for kind, many in counts.failures.items():
+        said = counts.examples.get(kind, "")
+        found.append(f"{PAST}{many} of {counts.sent} requests failed, {kind}{f': {said[:140]}' if said else ''}")
+    if counts.incomplete:
+        found.append(f"{PAST}{counts.incomplete} requests were still open at the end")
+    return found
+
+
 def _warnings(figures: Figures, around: Circumstances) -> list[str]:
-    return [*_about_the_run(figures, around), *_about_tokens(figures), *_cache_warning(figures, around)]
+    about = [*_about_the_run(figures, around), *_about_tokens(figures)]
+    return [*about, *_cache_warning(figures, around), *_cold_warning(figures, around)]
 
 
 def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
@@ -113,8 +142,8 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
         found.append(f"the dataset has {around.rows} rows and was sent again after the last")
     if around.halved:
         found.append("rates are those of the half that went through the router")
-    if counts.ok + counts.failed == 0:
-        found.append("not one request was completed")
+    if around.left_out:
+        found.append(f"{around.left_out} rows of the trace without an answer's tokens (or a prompt's) were left out")
     if queue is not None and queue.p99 > LAG_FLOOR:
         found.append(f"requests waited for a free place (p99 {queue.p99:.3g} s): the asked rate was not kept")
     if ttft is not None and not enough(ttft.n, 0.99):
@@ -145,3 +174,14 @@ def _cache_warning(figures: Figures, around: Circumstances) -> list[str]:
     if share <= WARM_HITS:
         return []
     return [f"{share:.1%} of the input came from the prefix cache although the run was meant to be cold"]
+
+
+def _cold_warning(figures: Figures, around: Circumstances) -> list[str]:
+    counts = figures.counts
+    if not around.warm or counts.cached_tokens is None or not counts.input_tokens:
+        return []
+    share = counts.cached_tokens / counts.input_tokens
+    if share >= COLD_SHARE:
+        return []
+    why = "caches are too small for it, or the router sends a prompt to another worker the second time"
+    return [f"only {share:.1%} of the input was found cached although the run was meant to be warm: {why}"]

@@ -1,0 +1,137 @@
+"""What a benchmark must not hide: failures past the router, cut-off searches, loads that were never sent."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from infera_cli.errors import ConfigError
+from infera_cli.loadtest.bench import Bench, Plan
+from infera_cli.loadtest.job import DatasetSpec, Progress
+from infera_cli.loadtest.meter import Meter
+from infera_cli.loadtest.options import Options, arrivals
+from infera_cli.loadtest.target import base
+from infera_cli.workload import goodput
+from tests.loadtest.runs import SHORT, Quiet, document, run
+from tests.support.timed_target import Script, TimedTarget, stream
+
+
+def refused() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def test_failures_past_the_router_are_failures() -> None:
+    """The router answers, the worker 500 or nothing: exit 1, and each class is named as of the direct half."""
+    with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as router, TimedTarget(
+            lambda _got: Script([(0.0, b'{"error": "broken"}')], status=500, kind="application/json")) as worker:
+        answered = run(router.url, rate=60.0, count=10, direct=(worker.url,))
+        nobody = run(router.url, rate=60.0, count=10, direct=(refused(),))
+    assert (answered.verdict.exit_code, nobody.verdict.exit_code) == (1, 1)
+    assert any("past the router: 5 of 5 requests failed, http_500: {" in said for said in answered.verdict.warnings)
+    assert any("past the router: 5 of 5 requests failed, connect" in said for said in nobody.verdict.warnings)
+
+
+class Impatient(Quiet):
+    """Presses Ctrl-C when cell `number` is about to start."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def begins(self, plan: Plan) -> None:
+        super().begins(plan)
+        if len(self.plans) == self.number:
+            raise KeyboardInterrupt
+
+
+def test_a_search_that_is_cut_off_between_two_runs_says_so() -> None:
+    """What was found until then is kept, not finished, interrupted."""
+    with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as target:
+        found = document(target.url, watcher=Impatient(3), find_max="concurrency", count=80,
+                         slos=goodput.parse(["ttft:2000"]))
+    assert len(found.runs) == 2
+    assert found.findings["interrupted"] is True
+    search = found.findings["find_max"]
+    assert (search["passed"], search["finished"], search["interrupted"]) == (2, False, True)
+
+
+def test_a_ramp_needs_no_number_of_requests() -> None:
+    """10 to 30 requests/s in half a second: 10 requests."""
+    with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as target:
+        found = run(target.url, ramp_shape="linear", ramp_start=10.0, ramp_end=30.0, duration=0.5)
+    assert (found.figures.counts.sent, found.verdict.exit_code) == (10, 0)
+
+
+def test_arrivals_that_are_due_long_ago_are_given_up() -> None:
+    """A rate that cannot be sent: the load ends when its time and grace are over, and is INVALID."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        begin = time.monotonic()
+        found = run(target.url, rate=100_000.0, duration=1.0, grace=0.5)
+        assert time.monotonic() - begin < 20
+    assert found.verdict.status == "INVALID"
+    assert any("of the planned requests were sent" in said for said in found.verdict.reasons)
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"rate": 1e9, "duration": 10.0}, "1,000,000,000 requests/s are more than can be sent"),
+    ({"concurrency": 10**9, "count": 5}, "1,000,000,000 callers are too many"),
+    ({"concurrency": 10**9, "duration": 5.0, "processes": 2}, "at most 20,000"),
+])
+def test_a_load_that_no_machine_drives_is_refused(options: dict[str, Any], words: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ConfigError, match=words):
+        Bench(Options("http://127.0.0.1:9", dataset=SHORT, **options), Quiet())
+
+
+def test_so_many_callers_as_processes_drive_are_fine() -> None:
+    """20,000 a process."""
+    arrivals(Options("http://x", concurrency=40_000, count=5, processes=2))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1"])
+def test_an_address_that_cannot_be_is_refused_in_its_own_words(url: str) -> None:
+    """A port out of range is told as such, without a traceback."""
+    with pytest.raises(ConfigError, match=r"is no address: .*(range|integer|ipv6)"):
+        base(url)
+
+
+def test_workers_to_measure_are_given_by_their_own_option() -> None:
+    """The sentence names the option that takes addresses."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target, pytest.raises(ConfigError, match="--direct-url"):
+        document(target.url, count=2, direct=())
+
+
+def test_an_answer_that_is_no_stream_is_shown_behind_a_colon() -> None:
+    """What came instead is told apart from what was expected."""
+    with TimedTarget(lambda _got: Script([(0.0, b'{"id": 1}')], kind="application/json")) as target:
+        found = run(target.url, count=2, concurrency=1)
+    said = found.figures.counts.examples["not_streamed"]
+    assert said == 'asked for a stream, got application/json: {"id": 1}'
+
+
+def test_rows_left_out_of_a_trace_are_in_the_report(tmp_path: Any) -> None:
+    """A row without a token to answer with is not sent and not forgotten."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 9, "output_length": 0}\n'
+                    '{"timestamp": 5, "input_length": 9, "output_length": 2}\n')
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        found = run(target.url, dataset=DatasetSpec(name="mooncake", path=str(path)))
+        assert [got.body["max_tokens"] for got in target.got] == [2]
+    assert any(said.startswith("1 rows of the trace") for said in found.verdict.warnings)
+
+
+def test_a_few_busy_milliseconds_are_no_busy_process() -> None:
+    """A share of a core is one of at least a second."""
+    meter = Meter()
+    meter.restart()
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    found: Progress = meter.progress("done", 0)
+    assert 0.04 < found.cpu_max < 0.5
