@@ -38,7 +38,7 @@ class Live:
         self.read_again()
         aware = self.cache.aware
         dispatcher = KvDispatcher(
-            self.registry, POLICIES["kv-aware"], slack=8.0, clock=lambda: self.now, scorer=aware
+            self.registry, POLICIES["kv-aware"], slack=8, clock=lambda: self.now, scorer=aware
         )
         self.dispatcher = dispatcher.over(aware, Picks())
 
