@@ -20,6 +20,8 @@ from infera_cli.protocol import kv_events
 
 REPLAY_SECONDS = 5.0
 """A replay that brings nothing for so long has failed."""
+REPLAY_MOST = 60.0
+"""One that brings something for so long without an end is asked to go on from there."""
 CUT_ABOVE = 4 * kv_events.MAX_PAYLOAD
 """A longer message (bytes) ends the connection before it is held; shorter ones that are too long are counted."""
 GIVEN_UP = 1.0
@@ -98,6 +100,7 @@ class Publisher:
         self._dealer_socket: zmq.Socket[bytes] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._hangs: asyncio.TimerHandle | None = None
+        self._until = 0.0
         self.connected = False
         """Whether somebody listens at the other end."""
         self.follower = Follower(sink, counters, ask=self._ask if replay else None, tell=self._tell)
@@ -182,6 +185,7 @@ class Publisher:
         self._dealer = Reader(socket, self._hear_again)
         socket.send_multipart(kv_events.replay_request(start), zmq.NOBLOCK)
         self._dealer.look_soon()
+        self._until = self._loop.time() + REPLAY_MOST
         self._wait()
 
     def _hear_again(self, frames: list[bytes]) -> None:
@@ -198,7 +202,8 @@ class Publisher:
 
     def _wait(self) -> None:
         self._stop_waiting()
-        self._patience = self._loop.call_later(REPLAY_SECONDS, self._no_end)
+        until = min(self._loop.time() + REPLAY_SECONDS, self._until)
+        self._patience = self._loop.call_at(until, self._no_end)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
