@@ -32,7 +32,8 @@ def test_b19_an_ipv6_worker_is_read() -> None:
 
 @pytest.mark.parametrize(("url", "says"), [
     ("", "http://"), ("node0:8001", "look like http://HOST"), ("10.0.0.2:8001", "look like http://HOST"),
-    ("ftp://node0", "look like http://HOST"), ("http:node0", "look like http://HOST"), ("http://", "look like http://HOST"),
+    ("ftp://node0", "look like http://HOST"), ("http:node0", "look like http://HOST"),
+    ("http://", "look like http://HOST"),
     ("http://:8001", "host is empty"), ("http://node0:99999", "out of range"), ("http://node0:0", "port 0"),
     ("http://node0:eight", "eight"), ("http://node0:", "port is missing"), ("http://[::1", "IPv6"),
     ("http://no de:80", "white space"), ("http://node0/a|b", "path"), ("http://a_|:1", "host"),
