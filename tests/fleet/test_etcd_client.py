@@ -13,7 +13,7 @@ import pytest
 
 from infera_cli.errors import ConfigError, DiscoveryError, DiscoveryRefused
 from infera_cli.fleet.etcd_access import EtcdAccess, endpoint_urls
-from infera_cli.fleet.etcd_client import EtcdClient
+from infera_cli.fleet.etcd_client import EtcdClient, Held
 from tests.fleet.etcd_worlds import PREFIX, following
 from tests.support.certificates import Certificates
 from tests.support.etcd import Etcd, free_port
@@ -65,7 +65,7 @@ async def test_a_lease_carries_its_key(etcd: Etcd) -> None:
     """Granted, put, renewed, revoked: the key is there as long as the lease."""
     async with client(etcd.url) as made:
         lease = await made.grant(30)
-        await made.put(PREFIX + "a", b"\x00\xff", lease)
+        assert await made.hold(PREFIX + "a", b"\x00\xff", lease) == Held(written=True)
         assert [pair[:2] for pair in (await made.range(PREFIX)).pairs] == [((PREFIX + "a").encode(), b"\x00\xff")]
         assert await made.keep_alive(lease) == 30
         assert await made.revoke(lease)
@@ -73,7 +73,7 @@ async def test_a_lease_carries_its_key(etcd: Etcd) -> None:
         assert await made.keep_alive(lease) == 0
         assert not await made.revoke(lease)
         with pytest.raises(DiscoveryRefused, match="lease not found"):
-            await made.put(PREFIX + "a", b"", lease)
+            await made.hold(PREFIX + "a", b"", lease)
 
 
 async def test_the_next_endpoint_is_asked_when_one_is_gone(etcd: Etcd) -> None:
@@ -123,7 +123,7 @@ async def test_a_user_with_a_password_is_let_in(guarded: Etcd) -> None:
         await router.sees()
         async with client(guarded.url, user="root", password="hush") as made:
             value = json.dumps({"worker_id": "a", "url": "http://a:1", "model_name": "m"}).encode()
-            await made.put(PREFIX + "a", value, await made.grant(30))
+            await made.hold(PREFIX + "a", value, await made.grant(30))
         await router.sees("a")
 
 

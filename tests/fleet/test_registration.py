@@ -14,7 +14,7 @@ import pytest
 
 from infera_cli.errors import DiscoveryError, DiscoveryRefused
 from infera_cli.fleet.etcd_access import EtcdAccess
-from infera_cli.fleet.etcd_client import EtcdClient
+from infera_cli.fleet.etcd_client import EtcdClient, Held
 from infera_cli.fleet.registration import Registration
 from infera_cli.protocol.worker_record import WorkerRecord
 from tests.fleet.etcd_worlds import PREFIX, b64, eventually
@@ -165,8 +165,9 @@ class Server:
         self.leases[len(self.leases) + 1] = self.time.now + ttl
         return len(self.leases)
 
-    async def put(self, key: str, value: bytes, lease: int) -> None:
+    async def hold(self, key: str, value: bytes, lease: int) -> Held:
         assert json.loads(value)["worker_id"] == key.removeprefix(PREFIX)
+        return Held()
 
     async def keep_alive(self, lease: int) -> int:
         self._reach()

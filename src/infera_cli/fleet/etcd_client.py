@@ -1,4 +1,4 @@
-"""etcd v3 over its JSON gateway: the six calls that discovery needs (infera-wire §1.1; decision 3).
+"""etcd v3 over its JSON gateway: the few calls that discovery needs (infera-wire §1.1; decision 3).
 
 A call goes to the endpoint that answered last, and once to each of the others when that one cannot be reached.
 """
@@ -47,6 +47,14 @@ class Snapshot(NamedTuple):
     revision: int
     total: int
     pairs: list[Pair]
+
+
+class Held(NamedTuple):
+    """What became of a try to hold a key: `other` is the lease of somebody else that it is on, None where it is on
+    ours; `written` says that it was not there before."""
+
+    other: int | None = None
+    written: bool = False
 
 
 class EtcdClient:
@@ -129,9 +137,24 @@ class EtcdClient:
         """A new lease of `ttl` seconds."""
         return _number(await self._call("lease/grant", {"TTL": ttl}), "ID")
 
-    async def put(self, key: str, value: bytes, lease: int) -> None:
-        """Write `key`, to vanish with `lease`. Raises DiscoveryRefused when there is no such lease."""
-        await self._call("kv/put", {"key": _b64(key.encode()), "value": _b64(value), "lease": str(lease)})
+    async def hold(self, key: str, value: bytes, lease: int) -> Held:
+        """Write `key`, to vanish with `lease`, unless it is there on this lease or on another one.
+
+        One on no lease is overwritten: nobody keeps it alive. Raises DiscoveryRefused when there is no such lease.
+        """
+        name = _b64(key.encode())
+        free = {
+            "compare": [_on_lease(name, 0)],  # also true of a key that is not there
+            "success": [{"request_put": {"key": name, "value": _b64(value), "lease": str(lease)}}],
+            "failure": [{"request_range": {"key": name, "keys_only": True}}],
+        }
+        ours = {"compare": [_on_lease(name, lease)], "failure": [{"request_txn": free}]}
+        return _held(await self._call("kv/txn", ours))
+
+    async def time_left(self, lease: int) -> int:
+        """Seconds until `lease` ends if nobody renews it; 0 when it is gone."""
+        answer = await self._call("lease/timetolive", {"ID": str(lease)})
+        return max(0, _number(answer, "TTL")) if "TTL" in answer else 0
 
     async def keep_alive(self, lease: int) -> int:
         """Renew `lease`; the seconds it has now, 0 when it is gone."""
@@ -204,6 +227,22 @@ def _below(prefix: str) -> dict[str, Any]:
 
 def _b64(raw: bytes) -> str:
     return b64encode(raw).decode()
+
+
+def _on_lease(name: str, lease: int) -> dict[str, Any]:
+    return {"key": name, "target": "LEASE", "result": "EQUAL", "lease": str(lease)}
+
+
+def _held(answer: Mapping[str, Any]) -> Held:
+    if answer.get("succeeded"):
+        return Held()
+    try:
+        inner = answer["responses"][0]["response_txn"]
+        if inner.get("succeeded"):
+            return Held(written=True)
+        return Held(other=int(inner["responses"][0]["response_range"]["kvs"][0]["lease"]))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise DiscoveryError("etcd answers with something that cannot be read") from None
 
 
 def _snapshot(answer: Mapping[str, Any]) -> Snapshot:

@@ -51,6 +51,21 @@ def free_ports(
     raise AddressInUse(f"there are no {count} free ports in a row outside {avoid.start}-{avoid.stop - 1}")
 
 
+def check_unused(host: str, port: int) -> None:
+    """Raise AddressInUse when something listens there: an engine's answers would be taken for those of our own."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former life do not count
+        try:
+            probe.bind((host, port))
+        except OSError as fault:
+            if fault.errno == errno.EADDRINUSE:
+                raise AddressInUse(
+                    f"something else listens on {host or '0.0.0.0'}:{port}; stop it, give the engine another port, or "
+                    "register what runs there with --no-engine --url"
+                ) from None
+
+
 def _is_free(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

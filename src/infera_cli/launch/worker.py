@@ -148,14 +148,14 @@ class Launched:
         record = await self._record(asking)
         client = EtcdClient(self._access)
         registration = Registration(client, record, prefix=self._prefix, lease_time=self._plan.timing.lease)
+        beating = asyncio.ensure_future(registration.run())
         try:
-            beating = asyncio.ensure_future(registration.run())
-            await self._until_over(self._stop.wait(), self._announced(registration))
-            await self._until_over(self._stop.wait())
+            await self._until_over(self._stop.wait(), self._announced(registration), _ended(beating))
+            await self._until_over(self._stop.wait(), _ended(beating))
+        finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             await registration.withdraw()
-        finally:
             await client.aclose()
         if self._child is None or self._child.code is None:
             await self._drained(asking)
@@ -192,3 +192,8 @@ class Launched:
         code = self._child.code if self._child is not None else None
         log.error("the engine ended by itself, with exit code %s", code)
         return 1
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Its end, which only a fault brings; it goes on when nobody waits for it any more."""
+    await asyncio.shield(task)

@@ -21,7 +21,7 @@ from infera_cli.launch.addresses import UNSPECIFIED, advertised, is_local
 from infera_cli.launch.dialects import Dialect, KvPorts, dialect
 from infera_cli.launch.dialects.arguments import is_given
 from infera_cli.launch.engines import ENGINES
-from infera_cli.launch.ports import free_ports, nodeport_range
+from infera_cli.launch.ports import check_unused, free_ports, nodeport_range
 from infera_cli.launch.worker import Launched, Plan, Timing
 from infera_cli.protocol.worker_record import BadRecord, prefix_of, split_url
 from infera_cli.telemetry import logs
@@ -60,13 +60,15 @@ def plan_of(
         ready_within=settings.engine_ready_timeout, drain=settings.drain_timeout, lease=settings.lease_time
     )
     if settings.url is not None:
-        return _running(settings, speaks, settings.url, timing)
+        return _running(settings, speaks, settings.url, timing, access)
     if (half := speaks.half(args)) is not None:
         raise UsageError(f"{half} workers are not in this version; leave their flags out to serve whole requests")
     host, port, kv = _ports(settings, speaks, args)
-    public = settings.advertise_host or _public_host(host, environ, access)
-    if is_local(public) and not is_local(urlsplit(access.endpoints[0]).hostname or ""):
-        _log.warning("%s is advertised, which only this machine can reach; see --advertise-host", public)
+    public = _advertised(settings) or _public_host(host, environ, access)
+    _warn_of_local(public, access)
+    registered = not (speaks.is_follower(args) or _number(environ.get("LWS_WORKER_INDEX")) > 0)
+    if registered:  # further nodes listen on no port, and name that of the first one
+        check_unused("" if host is None or host in UNSPECIFIED else host, port)
     here = "127.0.0.1" if host is None or host in UNSPECIFIED else host
     return Plan(
         dialect=speaks, args=args, timing=timing, ready_path=ENGINES[speaks.name].readiness,
@@ -74,17 +76,24 @@ def plan_of(
         environment=_environment(speaks, environ, port),
         url=f"http://{_at(here, port)}", public_url=f"http://{_at(public, port)}",
         public_host=public, worker_id=_at(public, port), kv=kv, wants_kv=settings.enable_kv_events,
-        registered=not (speaks.is_follower(args) or _number(environ.get("LWS_WORKER_INDEX")) > 0),
+        registered=registered,
     )  # fmt: skip
 
 
-def _running(settings: LaunchSettings, speaks: Dialect, url: str, timing: Timing) -> Plan:
+def _running(
+    settings: LaunchSettings, speaks: Dialect, url: str, timing: Timing, access: EtcdAccess
+) -> Plan:  # fmt: skip
     """An engine that somebody else runs."""
     try:
         base = split_url(url)
     except BadRecord:
         raise ConfigError(f"--url {url!a} is no base URL; write http://host:port") from None
-    public = settings.advertise_host or base.host
+    public = _advertised(settings) or base.host
+    if public in UNSPECIFIED:
+        raise ConfigError(
+            f"--url {url} is no address that routers can reach; write the engine's own, or --advertise-host"
+        )
+    _warn_of_local(public, access)
     return Plan(
         dialect=speaks, args=(), command=(), environment={}, timing=timing, ready_path=ENGINES[speaks.name].readiness,
         url=f"{base.scheme}://{_at(base.host, base.port)}{base.prefix}",
@@ -107,6 +116,18 @@ def _ports(
     events = free_ports(ranks, avoid=avoid, taken=[port])
     replay = free_ports(ranks, avoid=avoid, taken=[port, *range(events, events + ranks)])
     return host, port, KvPorts(events, replay)
+
+
+def _advertised(settings: LaunchSettings) -> str | None:
+    """What was asked for. Raises ConfigError for what is no address of any one machine."""
+    if settings.advertise_host in UNSPECIFIED:
+        raise ConfigError(f"--advertise-host {settings.advertise_host} is no address that routers can reach")
+    return settings.advertise_host
+
+
+def _warn_of_local(public: str, access: EtcdAccess) -> None:
+    if is_local(public) and not is_local(urlsplit(access.endpoints[0]).hostname or ""):
+        _log.warning("%s is advertised, which only this machine can reach; see --advertise-host", public)
 
 
 def _public_host(host: str | None, environ: Mapping[str, str], access: EtcdAccess) -> str:
