@@ -33,7 +33,8 @@ def event(form: str, blocks: int, size: int = 16, hashes: Any = None, **more: An
 
 def slowest(payload: bytes) -> tuple[float, list[Batch]]:
     """CPU seconds of the part that took longest, and all of them; other tests' objects are nobody's to look at."""
-    worst, found = 0.0, []
+    worst = 0.0
+    found: list[Batch] = []
     gc.freeze()
     each: Iterator[Batch] = parts(payload)
     while True:

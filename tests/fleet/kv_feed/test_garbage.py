@@ -17,7 +17,7 @@ from infera_cli.fleet.kv_feed import complaints
 from infera_cli.fleet.kv_feed import intake as intake_module
 from infera_cli.fleet.kv_feed import zmq as zmq_module
 from infera_cli.fleet.kv_feed.counters import FeedCounters
-from infera_cli.protocol.kv_events import MAX_PAYLOAD
+from infera_cli.protocol.kv_events import MAX_PAYLOAD, parts
 from infera_cli.routing.prefix import Slot
 from tests.fleet.kv_feed.worlds import SIZE, Noise, World, stored, tokens_of
 
@@ -78,13 +78,12 @@ async def test_a_batch_that_breaks_us_is_one_line_and_the_next_one_counts(
 ) -> None:
     """A fault of ours is shown once with its place; the stream goes on."""
 
-    def parts(payload: bytes) -> object:
+    def broken(payload: bytes) -> object:
         if payload == b"bad":
             raise ZeroDivisionError
-        return real(payload)
+        return parts(payload)
 
-    real = intake_module.parts
-    monkeypatch.setattr(intake_module, "parts", parts)
+    monkeypatch.setattr(intake_module, "parts", broken)
     slot = await listening(world, noise)
     for _ in range(20):
         noise.payload(b"bad")
