@@ -70,8 +70,7 @@ class Relay(Receiver):
         self.connecting: asyncio.Task[None] | None = None
         self.ask = NOBODY_ASKED
         self.trip: Trip | None = None
-        self.retries = self.bytes_in = 0
-        self.seen_chunks = -1
+        self.retries, self.bytes_in, self.seen_chunks = 0, 0, -1
 
     # ── what uvicorn asks of a cycle ─────────────────────────────────────────────────────────────────
     @property
@@ -362,10 +361,8 @@ class Relay(Receiver):
         if self.lease is not None and not self.scored:
             self.scored = True
             now = now or self.gate.clock()
-            if score is Score.FAULT:
-                if self.blamed:  # what fails everywhere is the request's own doing (rulings 2)
-                    score = Score.NEUTRAL
-                self.blamed = True
+            if score is Score.FAULT:  # what fails everywhere is the request's own doing (rulings 2)
+                score, self.blamed = (Score.NEUTRAL if self.blamed else score), True
             self.gate.dispatcher.fleet.score(self.lease.worker, score, now)
             if self.trip is not None:
                 self.trip.scored(self.lease.worker, score, now)
@@ -383,15 +380,13 @@ class Relay(Receiver):
         if self.trip is not None:
             self.trip.ended(outcome)
         lease, self.lease = self.lease, None
+        worker = lease.worker if lease is not None else self.ask.tried[-1] if self.ask.tried else None
         if lease is not None:
-            worker: str | None = lease.worker.id
             lease.settle(now)
-        else:
-            worker = self.ask.tried[-1].id if self.ask.tried else None
         self.connection = None
         self.body = None
         self.journey.move(state)
-        self.gate.leave(self, record_of(self, worker, outcome, error, now))
+        self.gate.leave(self, record_of(self, worker.id if worker else None, outcome, error, now))
         self.client.relay_ended(self, now)
 
     def ids(self) -> bytes:
