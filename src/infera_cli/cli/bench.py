@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +18,9 @@ from infera_cli.cli.bench_checks import first_look
 from infera_cli.cli.bench_options import options, spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
-from infera_cli.errors import ConfigError, InferaError, UsageError
+from infera_cli.errors import ConfigError, UsageError
+
+MOMENT = 1.0        # seconds
 
 
 class BenchGroup(PlainGroup):
@@ -63,21 +68,48 @@ def _run(asked: dict[str, Any]) -> int:
     wanted, outputs, view = options_from(asked), outputs_from(asked, datetime.now(UTC)), shown(asked)
     outputs.check()
     watch = Watch()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: report what was done
-    try:
-        running = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
-        document = running.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        watch.close()
-    outputs.write(document)
-    if asked["output"] == "json":
-        from infera_cli.workload.result import encode
+    with patient() as pressed:
+        try:
+            try:
+                running = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
+                document = running.run()
+            finally:
+                watch.close()
+            outputs.write(document)
+            if asked["output"] == "json":
+                from infera_cli.workload.result import encode
 
-        console.data(encode(document).decode())
-    else:
-        _show(document, view)
+                console.data(encode(document).decode())
+            else:
+                _show(document, view)
+        except KeyboardInterrupt:
+            dropped = "interrupted again: the report was dropped"
+            console.say("interrupted before there was anything to report" if len(pressed) < 2 else dropped)
+            return 130
+    if "failed" in document.findings:
+        console.error(document.findings["failed"])
     return exit_code(document)
+
+
+@contextmanager
+def patient() -> Iterator[list[float]]:
+    """Ctrl-C and SIGTERM interrupt, and whoever presses several times in a moment meant it once.
+
+    The instants at which it was meant.
+    """
+    pressed: list[float] = []
+
+    def press(_number: int, _frame: Any) -> None:
+        if not pressed or monotonic() - pressed[-1] > MOMENT:
+            pressed.append(monotonic())
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield pressed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(document: Any, view: dict[str, Any]) -> None:
@@ -90,12 +122,15 @@ def exit_code(document: Any) -> int:
     """The code of the worst run; a search judges by its limits, so failures at too much load are no failure."""
     if document.findings.get("interrupted"):
         return 130
+    if document.findings.get("failed"):
+        return 1
     codes = {run.verdict.exit_code for run in document.runs}
     found = document.findings.get("find_max")
     if found and 130 not in codes:
         if not found["passed"]:
-            return 4
-        codes.discard(1)
+            return 1 if found.get("broken") else 4
+        if not found.get("broken"):
+            codes.discard(1)
     return next((code for code in (130, 1, 4) if code in codes), 0 if document.runs else 1)
 
 
@@ -141,7 +176,10 @@ Master = Annotated[str, typer.Option("--master", metavar="HOST:PORT", help="Wher
 
 @app.command(cls=PlainCommand)
 def worker(master: Master) -> int:
-    """Lend this machine to a benchmark on another one, then end.
+    """Lend this machine to a benchmark on another one: for all of its runs, then end.
+
+    It waits up to ten minutes for the benchmark to be there. Exit code: 0 the benchmark is over, 1 it was never there,
+    or is gone before its end.
 
     \b
     there: infera bench --base-url http://router:8000 --rate 500 -d 60 --master-bind 0.0.0.0:5557 --expect-workers 2
@@ -150,12 +188,7 @@ def worker(master: Master) -> int:
     _need("locust")
     from infera_cli.loadtest.processes import join
 
-    try:
-        return join(master)
-    except InferaError:
-        raise
-    except KeyboardInterrupt:
-        return 130
+    return join(master, console.say)
 
 
 def result_name(when: datetime, given: str | None, folder: str | None) -> Path:

@@ -16,14 +16,23 @@ class Watch:
 
         from infera_cli.report.progress import Bar
 
+        self._plan: Any = None
+        self._said: Any = None
         self._bar = Bar(Console(stderr=True, no_color=not console.colour(sys.stderr)))
 
     def begins(self, plan: Any) -> None:
         """A run is about to start."""
+        self._plan = plan
         self._bar.begin(plan)
 
     def goes(self, progress: Any) -> None:
-        """Show the state of things."""
+        """Show the state of things, and say what is waited for."""
+        for one in progress:
+            if one.state == "starting" and one.message and one is not self._said:
+                self._said = one
+                self._bar.end()     # a line of its own, above the one that moves
+                console.say(one.message)
+                self._bar.begin(self._plan)
         self._bar.show(progress)
 
     def ended(self, run: Any) -> None:

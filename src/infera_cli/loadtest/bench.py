@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from infera_cli import __version__
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, InferaError
 from infera_cli.loadtest import datasets, processes, spool, target
 from infera_cli.loadtest import options as asked
 from infera_cli.loadtest.job import Job, Progress
@@ -75,12 +75,16 @@ class Bench:
         self._direct = target.direct_urls(self._options, self._about)
         self._seed = options.seed if options.seed is not None else secrets.randbits(32)
         self._runs: list[Run] = []
+        self._broken = ""
         self._findings: dict[str, Any] = {}
+        self._cluster: processes.Cluster | None = None
+        if options.master:
+            self._cluster = processes.Cluster(options.master, options.expect_workers)
         if details is not None:
             details.write_bytes(b"")
 
     def run(self) -> Document:
-        """All cells; what was done until a Ctrl-C is kept. Raises InferaError."""
+        """All cells; what was done until a Ctrl-C or a fault is kept. Raises InferaError."""
         try:
             if self._options.find_max:
                 self._find_max(self._options.find_max)
@@ -92,6 +96,13 @@ class Bench:
             self._findings["interrupted"] = True
             if "find_max" in self._findings:
                 self._findings["find_max"]["interrupted"] = True
+        except InferaError as error:
+            if not self._runs:
+                raise
+            self._findings["failed"] = error.message
+        finally:
+            if self._cluster is not None:
+                self._cluster.close()
         return Document(tuple(self._runs), __version__, self._findings)
 
     # ── cells ────────────────────────────────────────────────────────────────────────────────────────
@@ -114,11 +125,11 @@ class Bench:
                 best = reached
 
     def _repeated(self, cell: str, options: Options) -> bool:
-        """All repetitions of a cell; False when interrupted."""
+        """All repetitions of a cell; False when interrupted, or when a machine is lost that the next would need."""
         for repeat in range(options.repeat):
             if self._runs and options.cooldown:
                 sleep(options.cooldown)
-            if self._once(cell, repeat, options).partial:
+            if self._once(cell, repeat, options).partial or (self._broken and self._cluster is not None):
                 return False
         return True
 
@@ -132,12 +143,13 @@ class Bench:
             known = search.evidence.get(level)
             run = self._once(f"{kind}={level}", known.probes if known else 0, at_level(options, kind, level))
             found = run.figures.attainment
-            useful = not run.partial and found is not None
+            useful = not run.partial and not self._broken and found is not None
             if useful and found is not None:
                 search.tell(found.good, found.judged)
             self._findings["find_max"] = {
                 "kind": kind, "attainment": options.attainment, "passed": search.low, "failed": search.high,
                 "finished": search.next_level is None, "interrupted": run.partial,
+                "broken": bool(self._broken),
                 "evidence": {str(level): msgspec.to_builtins(known) for level, known in search.evidence.items()},
             }
             if not useful:
@@ -154,6 +166,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
             with profiled(options, self._about) if options.profile else nullcontext():
                 outcome = self._load(job, options, Path(folder))
+            self._broken = outcome.broken
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
         expected = target.predicted(options, self._about)
         around = self._around(options, outcome, count)
@@ -176,11 +189,10 @@ class Bench:
         return run
 
     def _load(self, job: Job, options: Options, folder: Path) -> processes.Outcome:
-        if options.master:
+        if self._cluster is not None:
             content = datasets.read(job.dataset.path) if job.dataset.path else None
             sent = msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, content=content))
-            where, many = options.master, options.expect_workers
-            return processes.clustered(sent, where, many, folder, self._watcher.goes)
+            return self._cluster.run(sent, folder, self._watcher.goes)
         return processes.local(job, options.processes, folder, self._watcher.goes)
 
     def _measure(

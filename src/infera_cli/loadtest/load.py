@@ -57,6 +57,7 @@ class Load:
         self._waiting: list[bytes] = []
         self._driver: Driver | None = None
         self._begin = 0.0
+        self._stopped = False
         self.over = gevent.event.Event()
 
     def connect(self, write: Write, report: Report) -> None:
@@ -64,10 +65,14 @@ class Load:
         self._write, self._report = write, report
 
     def prepare(self, job: Job) -> None:
-        """Read the dataset and send the warm-up; ready afterwards. Raises ConfigError."""
+        """Read the dataset and send the warm-up; ready afterwards. One load may follow another. Raises ConfigError."""
+        self._meter, self._driver, self._stopped = Meter(), None, False
+        self.over.clear()
         count = datasets.tokenizer(job.tokenizer)
         dataset = datasets.load(job.dataset, job.seed, count)
         self._driver = Driver(job, dataset, self._keep, count)
+        if self._stopped:       # while the dataset was read
+            self._driver.stop()
         self._driver.warm_up()
         gc.collect()
         gc.freeze()         # a full collection in mid-run is a pause in every figure
@@ -95,6 +100,7 @@ class Load:
 
     def stop(self) -> None:
         """End now, keeping what was measured."""
+        self._stopped = True
         if self._driver is not None:
             self._driver.stop()
 

@@ -18,14 +18,19 @@ from typing import Self
 
 import msgspec
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, InferaError
 from infera_cli.loadtest.job import Job, Progress, write
 
 HEAD_START = 0.2        # seconds between the last process being ready and the first arrival
 STOP_PATIENCE = 15.0    # seconds a child may take to put down its samples
+JOIN_PATIENCE = 600.0   # seconds in which machines and benchmark have to find each other
 
 Listener = Callable[[list[Progress]], None]
 Word = tuple[int, Progress | None]
+
+
+class Failed(ConfigError):
+    """A load process cannot do what it was asked for, and says why."""
 
 
 class Outcome(msgspec.Struct):
@@ -58,30 +63,53 @@ def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome
     return run(commands, spools, listener)
 
 
-def clustered(job: Job, bind: str, workers: int, folder: Path, listener: Listener) -> Outcome:
-    """Run `job` on `workers` machines that join at `bind` (HOST:PORT) through locust."""
-    paper, spool = folder / "job.bin", folder / "spool.bin"
-    write(job, paper)
-    words = ["master", str(paper), str(spool), bind, str(workers)]
-    command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", *words]
-    return run([command], [spool], listener)
-
-
 def run(commands: Sequence[Sequence[str]], spools: list[Path], listener: Listener) -> Outcome:
     """Start `commands`, let them begin at one instant, and follow them to the end."""
     with _Family(commands) as family:
-        outcome = Outcome(spools, family.last)
-        try:
-            family.follow("ready", listener)
-            family.tell(f"go {perf_counter() + HEAD_START!r}")
-            family.follow("done", listener)
-        except KeyboardInterrupt:
-            outcome.interrupted = True
-            family.tell("stop")
-            with contextlib.suppress(KeyboardInterrupt):
-                family.follow("done", listener, patience=STOP_PATIENCE)
-        outcome.broken = family.broken
+        return _follow(family, spools, listener)
+
+
+def _follow(family: _Family, spools: list[Path], listener: Listener) -> Outcome:
+    """One load from getting ready to the end."""
+    outcome = Outcome(spools, family.last)
+    try:
+        family.follow("ready", listener)
+        family.tell(f"go {perf_counter() + HEAD_START!r}")
+        family.follow("done", listener)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+        family.tell("stop")
+        with contextlib.suppress(KeyboardInterrupt):
+            family.follow("done", listener, patience=STOP_PATIENCE)
+    outcome.broken = family.broken
     return outcome
+
+
+class Cluster:
+    """Several machines that join at `bind` (HOST:PORT) through locust, and stay for one load after the other."""
+
+    def __init__(self, bind: str, workers: int, patience: float = JOIN_PATIENCE) -> None:
+        address("--master-bind", f"*{bind}" if bind.startswith(":") else bind)
+        words = ["master", bind, str(workers), str(patience)]
+        self._command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", *words]
+        self._family: _Family | None = None
+
+    def run(self, job: Job, folder: Path, listener: Listener) -> Outcome:
+        """Run `job` on all machines; the first time wait for them. Raises ConfigError when they do not come."""
+        if self._family is None:
+            self._family = _Family([self._command])
+        self._family.again()
+        paper, spool = folder / "job.bin", folder / "spool.bin"
+        write(job, paper)
+        self._family.tell(f"job {msgspec.json.encode((str(paper), str(spool))).decode()}")
+        return _follow(self._family, [spool], listener)
+
+    def close(self) -> None:
+        """Let the machines go."""
+        if self._family is not None:
+            self._family.tell("over")
+            self._family.end()
+            self._family = None
 
 
 class _Family:
@@ -105,6 +133,14 @@ class _Family:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def again(self) -> None:
+        """Another load begins."""
+        self.last = [Progress(state="starting") for _ in self._children]
+
+    def end(self) -> None:
+        """Let go of the children: they end at the end of what they hear."""
         for child in self._children:
             with contextlib.suppress(OSError):
                 if child.stdin is not None:
@@ -135,7 +171,9 @@ class _Family:
             else:
                 self.last[number] = progress
                 if progress.state == "failed":
-                    raise ConfigError(progress.message)
+                    raise Failed(progress.message)
+                if progress.state == "done" and progress.message:
+                    self.broken = self.broken or progress.message
                 listener(self.last)
             if self._all(state):
                 return
@@ -174,10 +212,22 @@ class _Family:
         self._words.put((number, None))
 
 
-def join(master: str) -> int:
-    """Run a worker for the benchmark led at HOST:PORT, to its end; its exit code. Raises ConfigError."""
-    host, colon, port = master.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise ConfigError(f"--master must look like HOST:PORT, not {master!r}")
-    command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", "worker", master]
-    return subprocess.run(command, check=False).returncode  # noqa: S603  # our own module
+def address(flag: str, text: str) -> None:
+    """Refuse what is not HOST:PORT. Raises ConfigError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(f"{flag} must look like HOST:PORT, not {text!r}")
+
+
+def join(master: str, say: Callable[[str], None] = print, patience: float = JOIN_PATIENCE) -> int:
+    """Lend this machine to the benchmark led at HOST:PORT, to its end; the exit code. Raises InferaError."""
+    address("--master", master)
+    command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", "worker", master, str(patience)]
+    with _Family([command]) as family:
+        try:
+            family.follow("done", lambda last: say(last[0].message) if last[0].message else None)
+        except Failed as failed:
+            raise InferaError(failed.message) from None
+        if family.broken:
+            raise InferaError(family.broken)
+    return 0
