@@ -22,7 +22,7 @@ class Streaming(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         refused = "seconds=7.0" in self.path
-        self.send_response(403 if refused else 200)
+        self.send_response(401 if refused else 200)
         self.end_headers()
         if refused:
             self.wfile.write(b'{"error": {"message": "admin only"}}')
