@@ -40,6 +40,8 @@ from infera_cli.wiring.tokens_check import TokensCheck
 KINDS_SECONDS = 0.25
 SIMULATED = "sim"
 """In place of a path: the tokens of simulated engines."""
+AGAIN_SECONDS = 5.0
+"""Between two beginnings of following, should it ever end."""
 GIL_SECONDS = 0.00002
 """How long a thread that works out tokens may hold up the loop at a time."""
 
@@ -150,10 +152,19 @@ class CacheAware:
 
     async def _run(self, feed: KvFeed) -> None:
         running = asyncio.ensure_future(feed.run())
+        began = time.monotonic()
         try:
             while True:
                 await asyncio.sleep(0.5)
-                self.book.tick(time.monotonic())
+                now = time.monotonic()
+                if running.done() and now - began >= AGAIN_SECONDS:
+                    log.error(
+                        "following KV events came to an end, which it should not; it is begun again",
+                        exc_info=None if running.cancelled() else running.exception(),
+                    )
+                    running = asyncio.ensure_future(feed.run())
+                    began = now
+                self.book.tick(now)
         finally:
             running.cancel()
             if self._plan is not None:

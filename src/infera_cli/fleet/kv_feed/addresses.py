@@ -12,6 +12,8 @@ from infera_cli.routing.types import WorkerSpec
 
 _TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\s]+):(?P<port>\d{1,5})/?")
 _EVERYWHERE = frozenset({"*", "0.0.0.0", "[::]", "::"})
+MOST_RANKS = 1024
+"""No worker has more; what says so is not believed beyond them."""
 _BLOCK_SIZE = re.compile(rb'^vllm:cache_config_info\{[^}\n]*\bblock_size="(\d{1,6})"', re.MULTILINE)
 
 
@@ -48,7 +50,7 @@ def registered(spec: WorkerSpec) -> Published | None:
     if spec.kv_events_endpoint is None:
         return None
     ranks = {}
-    for rank in range(spec.ranks or 1):
+    for rank in range(min(spec.ranks or 1, MOST_RANKS)):
         endpoint = shifted(spec.kv_events_endpoint, rank, spec.address or spec.host)
         if endpoint is not None:
             replay = shifted(spec.kv_replay_endpoint or "", rank, spec.address or spec.host)
@@ -61,7 +63,9 @@ def from_vllm(body: bytes, host: str) -> Published | None:
     sources = _object(body)
     ranks: dict[int, Address] = {}
     for key, source in sources.items():
-        if not key.isdigit() or not isinstance(source, dict) or source.get("publisher") != "zmq":
+        if len(ranks) == MOST_RANKS:
+            break
+        if not (key.isdecimal() and len(key) < 6) or not isinstance(source, dict) or source.get("publisher") != "zmq":
             continue
         endpoint = shifted(str(source.get("endpoint")), 0, host)
         if endpoint is not None:
@@ -79,7 +83,7 @@ def from_sglang(body: bytes, host: str) -> Published | None:
     count = _count(events.get("dp_size")) or 1
     where = str(events.get("endpoint_host") or "*")
     ranks: dict[int, Address] = {}
-    for rank in range(min(count, 1024)):
+    for rank in range(min(count, MOST_RANKS)):
         endpoint = shifted(f"tcp://{where}:{base}", rank, host)
         if endpoint is not None:
             ranks[rank] = Address(endpoint, shifted(f"tcp://{where}:{replay}", rank, host) if replay else None)

@@ -10,7 +10,7 @@ class FeedCounters:
     """Running totals. `batches` and `events` arrived; of events, `ignored` concern other tiers or are unknown,
     `refused` do not add up, `malformed` could not be read, `orphans` waited for their parent; `unknown`
     removals named blocks that were not known. `sizes`: its blocks turned out to be of another size than it is
-    registered with."""
+    registered with. `unusable`: an address could not be opened; `faults` of ours cost it its view."""
 
     batches: int = 0
     events: int = 0
@@ -26,3 +26,5 @@ class FeedCounters:
     replays: int = 0
     replays_failed: int = 0
     sizes: int = 0
+    unusable: int = 0
+    faults: int = 0

@@ -18,7 +18,7 @@ from infera_cli.fleet.kv_feed import addresses
 from infera_cli.fleet.kv_feed.addresses import Address, Published
 from infera_cli.fleet.kv_feed.counters import FeedCounters
 from infera_cli.fleet.kv_feed.intake import Inlet, Intake
-from infera_cli.fleet.kv_feed.zmq import Publisher
+from infera_cli.fleet.kv_feed.keeper import Keeper, Room, Turns
 from infera_cli.fleet.member import Member
 from infera_cli.fleet.probe import Fetch
 from infera_cli.fleet.registry import Registry
@@ -52,11 +52,10 @@ class _Followed:
         self.member = member
         self.task: asyncio.Task[None] | None = None
         self.known: dict[int, Address] = {}
-        self.publishers: list[Publisher] = []
-        self.inlets: list[Inlet] = []
+        self.publishers: list[Keeper] = []
         self.routed_before = member.routed
         self.warned = False
-        self.started = False
+        self.faulty = False
 
 
 class KvFeed:
@@ -73,8 +72,10 @@ class KvFeed:
         self._slots = slots
         self._timeout = timeout
         self._clock = clock
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, 65_536)
+        self._context = _new_context()
+        self._closed = False
+        self._turns = Turns()
+        self._room = Room()
         self._followed: dict[Member, _Followed] = {}
         self._tail_at = clock() + TAIL_SECONDS
         self._sync_due = False
@@ -83,6 +84,8 @@ class KvFeed:
     def sync(self) -> None:
         """Follow members that came, let go of those that went."""
         self._sync_due = False
+        if self._closed:
+            return
         members = dict.fromkeys(self._registry.members())
         for gone in [member for member in self._followed if member not in members]:
             self._drop(self._followed.pop(gone))
@@ -108,7 +111,10 @@ class KvFeed:
                 self._find(followed)
 
     async def run(self) -> None:
-        """Look after quiet tails and silent workers until cancelled; then close everything."""
+        """Look after quiet tails and silent workers until cancelled; then close everything. May be run again."""
+        if self._closed:
+            self._context, self._room, self._closed = _new_context(), Room(), False
+            self.sync()
         try:
             while True:
                 await asyncio.sleep(1.0)
@@ -117,36 +123,45 @@ class KvFeed:
             self.close()
 
     def close(self) -> None:
-        """Stop following everybody."""
+        """Stop following everybody; what is not followed gives no hits."""
+        self._closed = True
         for followed in self._followed.values():
             self._drop(followed)
         self._followed.clear()
         self._context.destroy(linger=0)
 
     def tick(self, now: float) -> None:
-        """What is due now."""
-        for followed in self._followed.values():
-            self._listen_for_silence(followed)
-        if now >= self._tail_at:
+        """What is due now; what fails for one worker is not left out for the others."""
+        tails = now >= self._tail_at
+        if tails:
             self._tail_at = now + TAIL_SECONDS
-            for followed in self._followed.values():
+        for followed in list(self._followed.values()):
+            try:
+                self._listen_for_silence(followed)
+            except Exception as fault:  # noqa: BLE001 - whatever it is, the others are looked after
+                self._fault(followed, fault)
+            if tails:
                 for publisher in followed.publishers:
                     publisher.check_tail()
+
+    def _fault(self, followed: _Followed, fault: Exception) -> None:
+        self.counters.setdefault(followed.member.id, FeedCounters()).faults += 1
+        if not followed.faulty:
+            followed.faulty = True
+            log.error("KV events of %s: a fault of ours; trying again", followed.member.id, exc_info=fault)
 
     @property
     def settled(self) -> bool:
         """Whether everybody is followed, and all that was said is in the index."""
         return all(
-            followed.publishers
-            and not any(publisher.follower.replaying for publisher in followed.publishers)
-            and all(inlet.idle for inlet in followed.inlets)
+            followed.publishers and all(publisher.settled for publisher in followed.publishers)
             for followed in self._followed.values()
         )
 
     def _listen_for_silence(self, followed: _Followed) -> None:
         if followed.warned or followed.member.routed - followed.routed_before < SILENT_AFTER:
             return
-        if any(inlet.counters.batches for inlet in followed.inlets):
+        if any(publisher.counters.batches for publisher in followed.publishers):
             followed.routed_before = followed.member.routed
             return
         followed.warned = True
@@ -167,10 +182,14 @@ class KvFeed:
     async def _search(self, followed: _Followed) -> None:
         wait, said = ASK_FIRST, False
         while True:
-            published = await self._published(followed.member.spec)
-            if published is not None:
-                self._follow(followed, published)
-                return
+            try:
+                published = await self._published(followed.member.spec)
+                if published is not None:
+                    self._follow(followed, published)
+                    return
+            except Exception as fault:  # noqa: BLE001 - a search that ended would never be begun again
+                self._fault(followed, fault)
+                said = True
             if not said and followed.member.ready:
                 said = True
                 log.info("%s does not say where it publishes KV events; asking again", followed.member.id)
@@ -200,9 +219,9 @@ class KvFeed:
     def _follow(self, followed: _Followed, published: Published) -> None:
         spec = followed.member.spec
         ranks = published.ranks
-        if followed.known == ranks:
+        if followed.publishers and followed.known == ranks:
             for publisher in followed.publishers:
-                publisher.follower.start()
+                publisher.start()
             return
         self._stop(followed)
         followed.known = ranks
@@ -215,19 +234,16 @@ class KvFeed:
                 slot.block_size = published.block_size
             counters = self.counters.setdefault(slot.name, FeedCounters())
             inlet = Inlet(self._intake, slot, counters, spec.kv_block_size)
-            followed.inlets.append(inlet)
-            log.info("%s: following KV events at %s, replay %s", slot.name, address.endpoint, address.replay or "none")
-            followed.publishers.append(
-                Publisher(self._context, slot.name, address.endpoint, address.replay, inlet, counters)
-            )
+            followed.publishers.append(Keeper(self._context, address, inlet, self._turns, self._room))
 
     def _stop(self, followed: _Followed) -> None:
         for publisher in followed.publishers:
-            publisher.close()
-        for inlet in followed.inlets:
-            self._intake.forget(inlet)
+            try:
+                publisher.close()
+            except Exception as fault:  # noqa: BLE001 - the others are closed all the same
+                self._fault(followed, fault)
+            self._intake.forget(publisher.inlet)
         followed.publishers.clear()
-        followed.inlets.clear()
 
     def _drop(self, followed: _Followed) -> None:
         if followed.task is not None:
@@ -237,3 +253,9 @@ class KvFeed:
         if self._registry.member(prefix) is None:
             for key in [key for key in self.counters if key == prefix or key.startswith(f"{prefix}#dp")]:
                 del self.counters[key]
+
+
+def _new_context() -> zmq.Context[zmq.Socket[bytes]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 65_536)
+    return context

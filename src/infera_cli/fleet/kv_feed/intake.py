@@ -57,14 +57,14 @@ class Inlet:
 
     def step(self, now: float) -> bool:
         """Do a piece of work; False when there is none left."""
+        if self._intake.index.slots.get(self.slot.number) is not self.slot:  # its worker left a moment ago
+            self.empty()
+            return False
         if self._work is None:
             if not self._queue:
                 return False
             payload = self._queue.popleft()
-            if payload is None:
-                self._intake.index.clear(self.slot)
-                return True
-            self._work = self._batch(payload, now)
+            self._work = self._batch(payload, now) if payload is not None else self._clear()
         try:
             next(self._work)
         except StopIteration:
@@ -73,6 +73,15 @@ class Inlet:
             self._work = None
             self.garbled("a batch could not be applied", fault=fault)
         return True
+
+    def empty(self) -> None:
+        """What is queued is of no interest any more."""
+        self._work = None
+        self._queue.clear()
+
+    def _clear(self) -> Iterator[None]:
+        self._intake.index.clear(self.slot)
+        yield
 
     def garbled(self, what: str, *, fault: BaseException | None = None) -> None:
         """Something came that cannot be read, or not be applied."""
@@ -237,10 +246,13 @@ class Intake:
             self._handle = asyncio.get_running_loop().call_soon(self._turn)
 
     def forget(self, inlet: Inlet) -> None:
-        """What is still queued there is of no interest any more."""
+        """What is still queued there is of no interest any more, and what was believed is void: nobody follows it."""
+        inlet.empty()
         if inlet in self._waiting:
             self._waiting.remove(inlet)
             self._busy.remove(inlet)
+        if self.index.slots.get(inlet.slot.number) is inlet.slot:
+            self.index.clear(inlet.slot)
 
     def _turn(self) -> None:
         self._handle = None

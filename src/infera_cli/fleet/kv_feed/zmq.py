@@ -41,11 +41,14 @@ class Ear(Sink, Protocol):
 
 class Reader:
     """Calls `hear` for each message of a socket, and tries again while messages are left (its descriptor is
-    edge-triggered)."""
+    edge-triggered). `broke` is told if that fails."""
 
-    def __init__(self, socket: zmq.Socket[bytes], hear: Callable[[list[bytes]], None]) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], hear: Callable[[list[bytes]], None], broke: Callable[[BaseException], None]
+    ) -> None:
         self._socket = socket
         self._hear = hear
+        self._broke = broke
         self._loop = asyncio.get_running_loop()
         self._fd = socket.fileno()
         self._again: asyncio.Handle | None = None
@@ -71,7 +74,11 @@ class Reader:
             except zmq.ZMQError as error:
                 log.debug("a KV event socket cannot be read: %s", error)
                 return
-            self._hear(frames)
+            try:
+                self._hear(frames)
+            except Exception as fault:  # noqa: BLE001 - the loop would log it and leave the rest unread
+                self._broke(fault)
+                return
         self.look_soon()
 
     def close(self) -> None:
@@ -83,16 +90,20 @@ class Reader:
 
 
 class Publisher:
-    """Follows the events of one rank. Addresses are ZeroMQ's; `replay` None: what is missed is gone."""
+    """Follows the events of one rank. Addresses are ZeroMQ's; `replay` None: what is missed is gone.
+
+    `broke` is told of a fault, after which this is to be closed. Raises what ZeroMQ does at an address it refuses.
+    """
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, replay: str | None, sink: Ear,
-        counters: FeedCounters,
+        counters: FeedCounters, *, broke: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.name = name
         self.endpoint = endpoint
         self.counters = counters
         self._sink = sink
+        self._broke = broke
         self._loop = asyncio.get_running_loop()
         self._context = context
         self._replay_endpoint = replay
@@ -104,30 +115,38 @@ class Publisher:
         self.connected = False
         """Whether somebody listens at the other end."""
         self.follower = Follower(sink, counters, ask=self._ask if replay else None, tell=self._tell)
-        socket = context.socket(zmq.SUB)
+        self._socket = context.socket(zmq.SUB)
+        self._readers: list[Reader] = []
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        socket = self._socket
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, CUT_ABOVE)
         socket.setsockopt(zmq.SUBSCRIBE, b"")
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
-        self._monitor = Reader(
-            socket.get_monitor_socket(
-                zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
-            ),
-            self._connection,
+        watch = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
         )
-        self._socket = socket
-        self._live = Reader(socket, self._hear)
-        socket.connect(endpoint)
+        self._readers.append(Reader(watch, self._connection, self._broke))
+        self._live = Reader(socket, self._hear, self._broke)
+        self._readers.append(self._live)
+        socket.connect(self.endpoint)
         self.follower.start()
 
     def close(self) -> None:
         """Stop following."""
         self._tries_again()
-        self._socket.disable_monitor()
-        self._monitor.close()
-        self._live.close()
         self._drop_dealer()
+        self._socket.disable_monitor()
+        for reader in self._readers:
+            reader.close()
+        self._socket.close(linger=0)
 
     def check_tail(self) -> None:
         """See Follower."""
@@ -148,7 +167,7 @@ class Publisher:
             return
         if event == zmq.EVENT_DISCONNECTED:
             self.connected = False
-            self._hangs = self._loop.call_later(GIVEN_UP, self._connect_anew)
+            self._hangs = self._loop.call_later(GIVEN_UP, self._safely, self._connect_anew)
             if self._replay_endpoint is None and self.counters.batches:
                 self.follower.start()  # whoever speaks next is believed from its first word on
         else:
@@ -170,6 +189,12 @@ class Publisher:
         self._socket.connect(self.endpoint)
         self._live.look_soon()  # of a new connection the descriptor tells only once it was found empty
 
+    def _safely(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - the loop would log it and nobody would follow any more
+            self._broke(fault)
+
     def _tell(self, sentence: str) -> None:
         log.warning("KV events of %s: %s", self.name, sentence)
 
@@ -182,7 +207,7 @@ class Publisher:
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, CUT_ABOVE)
         socket.connect(self._replay_endpoint)
-        self._dealer = Reader(socket, self._hear_again)
+        self._dealer = Reader(socket, self._hear_again, self._broke)
         socket.send_multipart(kv_events.replay_request(start), zmq.NOBLOCK)
         self._dealer.look_soon()
         self._until = self._loop.time() + REPLAY_MOST
@@ -203,7 +228,7 @@ class Publisher:
     def _wait(self) -> None:
         self._stop_waiting()
         until = min(self._loop.time() + REPLAY_SECONDS, self._until)
-        self._patience = self._loop.call_at(until, self._no_end)
+        self._patience = self._loop.call_at(until, self._safely, self._no_end)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
@@ -221,6 +246,17 @@ class Publisher:
         dealer.close()
         if only is None:
             self._stop_waiting()
+
+
+def accepts(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> Exception | None:
+    """Why ZeroMQ would not connect to such an address; None where it would."""
+    with context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        try:
+            socket.connect(endpoint)
+        except (zmq.ZMQError, ValueError, TypeError) as refused:
+            return refused
+    return None
 
 
 def _sizes(frames: Sequence[bytes]) -> str:
