@@ -69,6 +69,7 @@ HOT = (
     "routing/policies/session.py",
     "routing/prefix/identity.py",
     "routing/prefix/index.py",
+    "routing/prefix/orphans.py",
     "routing/prefix/slot.py",
     "routing/prompt.py",
     "routing/queue.py",

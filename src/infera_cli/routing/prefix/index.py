@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from infera_cli.routing.prefix.slot import BLOCK_BYTES, Run, Slot, pack
+from infera_cli.routing.prefix.orphans import BLOCK_BYTES, Orphans, Run
+from infera_cli.routing.prefix.slot import Slot, pack
 
 _FIRST_STEP = 512
 _AT_ONCE = 4096
@@ -55,6 +56,7 @@ class PrefixIndex:
         self._numbers = 0
         self._dead: deque[tuple[int, list[int]]] = deque()
         self._entries = 0
+        self._waiting = 0
 
     def __len__(self) -> int:
         """Different blocks that somebody holds."""
@@ -63,7 +65,7 @@ class PrefixIndex:
     @property
     def size(self) -> int:
         """Estimated bytes of all maps."""
-        return (self._entries + len(self._holders)) * BLOCK_BYTES
+        return (self._entries + len(self._holders)) * BLOCK_BYTES + self._waiting
 
     # ── ranks come and go ────────────────────────────────────────────────────────────────────────────
     def open(self, name: str) -> Slot:
@@ -81,13 +83,14 @@ class PrefixIndex:
     def clear(self, slot: Slot) -> None:
         """The rank holds nothing, as far as anybody knows."""
         if not slot.blocks and not slot.pending:
+            self._waiting -= slot.orphans.bytes
             slot.orphans.clear()
             return
         del self.slots[slot.number]
         self._bury(slot)
         slot.number = self._number()
         slot.bit = self._shared(1 << slot.number)
-        slot.blocks, slot.copies, slot.orphans, slot.pending = {}, {}, {}, {}
+        slot.blocks, slot.copies, slot.orphans, slot.pending = {}, {}, Orphans(), {}
         self.slots[slot.number] = slot
 
     def _number(self) -> int:
@@ -101,6 +104,7 @@ class PrefixIndex:
         held = [hash_ for hash_ in slot.blocks.values() if isinstance(hash_, int)]
         held += slot.pending
         self._entries -= len(slot.blocks)
+        self._waiting -= slot.orphans.bytes
         self._dead.append((slot.number, held))
         self.tidy(_AT_ONCE)
 
@@ -129,7 +133,8 @@ class PrefixIndex:
         Refused are events that do not add up, since what cannot be removed again must not be held.
         """
         length = len(hashes)
-        if not length or len(tokens) != length * block_size or not slot.takes(group, block_size):
+        root = parent is None
+        if not length or len(tokens) != length * block_size or not slot.takes(group, block_size, root=root):
             return _REFUSED
         if extras is not None and len(extras) != length:
             return _REFUSED
@@ -137,25 +142,37 @@ class PrefixIndex:
             run = Run(parent, hashes, pack(tokens), adapter, salt, extras)
         except struct.error:
             return _REFUSED
+        waiting = slot.orphans.bytes
+        if block_size != slot.block_size or group != slot.group:
+            slot.settle(group, block_size, root=root)
         slot.used = now if now > slot.used else slot.used  # noqa: FURB136 - a call a block
         if parent is not None and parent not in slot.blocks:
-            slot.keep(run)
-            return _ORPHAN
-        count = self._enter(slot, run)
-        if self.max_bytes is not None and (self._entries + len(self._holders)) * BLOCK_BYTES > self.max_bytes:
+            slot.orphans.keep(run)
+            count = -1
+        else:
+            count = self._enter(slot, run)
+        if waiting or count < 0:
+            self._waiting += slot.orphans.bytes - waiting
+        if (
+            self.max_bytes is not None
+            and (self._entries + len(self._holders)) * BLOCK_BYTES + self._waiting > self.max_bytes
+        ):
             self._shrink(self.max_bytes)
+        if count < 0:
+            return _ORPHAN
         return _TAKEN[count] if count < _TAKEN_MOST else Taken(count)
 
     def _enter(self, slot: Slot, run: Run) -> int:
         blocks = slot.blocks
         before = len(blocks)
         fresh = slot.link(run)
-        if slot.orphans:
-            runs = slot.adopted(run.hashes)
+        orphans = slot.orphans
+        if orphans.count:
+            runs = orphans.adopted(run.hashes)
             while runs:
                 run = runs.pop()
                 fresh += slot.link(run)
-                runs += slot.adopted(run.hashes)
+                runs += orphans.adopted(run.hashes)
         self._entries += len(blocks) - before
         holders, bit = self._holders, slot.bit
         for hash_ in fresh:
@@ -171,17 +188,20 @@ class PrefixIndex:
         """Copies of blocks are gone; returns how many of `hashes` were not known."""
         if group is not None and slot.group is not None and group != slot.group:
             return 0
-        unknown = 0
+        unknown, orphans = 0, slot.orphans
+        waiting = orphans.bytes
         for key in hashes:
             try:
                 entries = len(slot.blocks)
                 gone = slot.unlink(key)
                 self._entries -= entries - len(slot.blocks)
             except KeyError:
-                unknown += not (slot.orphans and slot.orphan_removed(key))
+                unknown += not orphans.removed(key)
                 continue
             if gone is not None:
                 self._discard(gone, slot.bit)
+        if waiting:
+            self._waiting += orphans.bytes - waiting
         return unknown
 
     # ── credit ───────────────────────────────────────────────────────────────────────────────────────
@@ -268,9 +288,14 @@ class PrefixIndex:
             if self._dead:
                 self.tidy()
                 continue
-            slot = min((s for s in self.slots.values() if s.blocks), key=lambda s: s.used, default=None)
+            held = [slot for slot in self.slots.values() if slot.blocks or slot.orphans.count]
+            slot = min(held, key=lambda s: s.used, default=None)
             if slot is None:
                 return
+            while slot.orphans.count and self.size > goal:  # hits of nobody
+                before = slot.orphans.bytes
+                slot.orphans.drop_oldest()
+                self._waiting -= before - slot.orphans.bytes
             while slot.blocks and self.size > goal:
                 gone = slot.pop_tail()
                 self._entries -= 1

@@ -9,19 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
-import msgspec
 from xxhash import xxh3_64_intdigest
 
 from infera_cli.blocks import FIRST_PARENT
 from infera_cli.routing.prefix.identity import first_parent, mixed_in, salt_in
+from infera_cli.routing.prefix.orphans import Orphans, Run
 
 SMALLEST_UNIT = 16
-BLOCK_BYTES = 100
-"""What one entry of one map takes: a dict entry at usual load, and its key of 64 bits."""
-ORPHANS_KEPT = 512
-"""Events whose parent is unknown are kept, so many a rank (rulings 17)."""
 
 Part = tuple[int, bytes]
 """A page within a unit: the chained hash before the unit, and the unit's tokens so far, packed."""
@@ -30,23 +25,6 @@ Part = tuple[int, bytes]
 def unit_of(block_size: int) -> int:
     """Tokens that are indexed as one, for pages of `block_size` tokens: the page, or several up to 16 tokens."""
     return block_size * -(-SMALLEST_UNIT // block_size)
-
-
-class Run(msgspec.Struct, gc=False):
-    """A stored event as the index takes it. `tokens` are packed, four bytes each."""
-
-    parent: int | None
-    hashes: Sequence[int]
-    tokens: bytes
-    adapter: str | None = None
-    salt: str | None = None
-    extras: Sequence[Sequence[Any] | None] | None = None
-
-    def cut(self, count: int) -> Run:
-        """Its first `count` blocks."""
-        width = len(self.tokens) // len(self.hashes)
-        extras = self.extras[:count] if self.extras is not None else None
-        return Run(self.parent, self.hashes[:count], self.tokens[: count * width], self.adapter, self.salt, extras)
 
 
 class Slot:
@@ -64,7 +42,7 @@ class Slot:
         """Engine hash → chained hash, in the order of coming; a page that does not end its unit → what is before."""
         self.copies: dict[int, int] = {}
         """Engine hash → further copies, where there are any (engines §1.8.5)."""
-        self.orphans: dict[int, list[Run]] = {}
+        self.orphans = Orphans()
         self.pending: dict[int, float] = {}
         """Chained hash → when to give up, for blocks that were promised and not announced yet (rulings 16)."""
         self.used = 0.0
@@ -80,14 +58,28 @@ class Slot:
     @property
     def waiting(self) -> int:
         """Events whose parent is unknown."""
-        return sum(map(len, self.orphans.values()))
+        return self.orphans.count
 
-    def takes(self, group: int | None, block_size: int) -> bool:
-        """Whether an event is of the group and page size that is indexed; the first one seen settles both."""
+    def takes(self, group: int | None, block_size: int, *, root: bool) -> bool:
+        """Whether an event is of the group and page size that is indexed; the first one seen settles both.
+
+        While no block is held, a root may settle them anew; what waits for a parent is then of no use any more.
+        """
         if block_size == self.block_size and group == self.group:
             return True
-        if self.block_size is None or not self.blocks:
+        return self._is_open(root) or self._fits(group, block_size)
+
+    def settle(self, group: int | None, block_size: int, *, root: bool) -> None:
+        """An event that was taken is about to be entered."""
+        if self._is_open(root):
+            if not self._fits(group, block_size):
+                self.orphans.clear()
             self.block_size, self.group = block_size, group
+
+    def _is_open(self, root: bool) -> bool:
+        return not self.blocks and (root or not self.orphans.count)
+
+    def _fits(self, group: int | None, block_size: int) -> bool:
         return block_size == self.block_size and (group == self.group or group is None or self.group is None)
 
     # ── stored ───────────────────────────────────────────────────────────────────────────────────────
@@ -143,38 +135,6 @@ class Slot:
             if whole:
                 fresh.append(before)
         return fresh
-
-    # ── orphans ──────────────────────────────────────────────────────────────────────────────────────
-    def keep(self, run: Run) -> bool:
-        """Hold a run until its parent comes; False when an older one had to go for it."""
-        assert run.parent is not None  # noqa: S101 - a run without a parent is no orphan
-        room = self.waiting < ORPHANS_KEPT
-        if not room:
-            oldest = next(iter(self.orphans))
-            self.orphans[oldest].pop(0)
-            if not self.orphans[oldest]:
-                del self.orphans[oldest]
-        self.orphans.setdefault(run.parent, []).append(run)
-        return room
-
-    def adopted(self, hashes: Sequence[int]) -> list[Run]:
-        """Orphans whose parent is among `hashes`; they are held no longer."""
-        found: list[Run] = []
-        for key in hashes:
-            found += self.orphans.pop(key, ())
-        return found
-
-    def orphan_removed(self, key: int) -> bool:
-        """A block was removed that may be in an orphan: it and what follows there are forgotten."""
-        for parent, runs in self.orphans.items():
-            for place, run in enumerate(runs):
-                if key in run.hashes:
-                    at = run.hashes.index(key)
-                    runs[place : place + 1] = [run.cut(at)] if at else []
-                    if not runs:
-                        del self.orphans[parent]
-                    return True
-        return False
 
     # ── removed ──────────────────────────────────────────────────────────────────────────────────────
     def unlink(self, key: int) -> int | None:
