@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from infera_cli.cli.bench_asked import SHAPES, dataset_from, one_of, write
 from infera_cli.cli.bench_compare import read
+from infera_cli.cli.console import console
 from infera_cli.config.policies import policy_names
 from infera_cli.errors import ConfigError, UsageError
 
 DEFAULT_REQUESTS = 1000
+ALIKE = 0.1     # what a calibrated engine may be apart from the measured one without a word
 
 
 def wanted_from(asked: dict[str, Any]) -> Any:
@@ -69,18 +72,28 @@ def _arrivals(asked: dict[str, Any]) -> Any:
 def _profile(asked: dict[str, Any]) -> Any:
     """The engine: given figures over calibrated ones over defaults."""
     from infera_cli.simulator.engine import Profile
-    from infera_cli.workload.calibration import calibrate
 
     fields = {"max_num_seqs": asked["max_num_seqs"], "max_batched_tokens": asked["max_batched"],
               "block_size": asked["block_size"], "blocks": asked["blocks"]}
-    if asked["calibrate"]:
-        speed = calibrate(read(asked["calibrate"]), asked["calibrate"])
-        fields |= {"prefill_rate": speed.prefill_rate, "step_ms": speed.step_ms, "sequence_ms": speed.sequence_ms}
     given = {"prefill_rate": asked["prefill_rate"], "step_ms": asked["itl_ms"], "sequence_ms": asked["sequence_ms"]}
+    known = {name: value for name, value in given.items() if value is not None}
     try:
-        return Profile(**{**fields, **{name: value for name, value in given.items() if value is not None}})
+        profile = Profile(**fields)
+        return replace(_calibrated(asked["calibrate"], profile) if asked["calibrate"] else profile, **known)
     except ValueError as fault:
         raise ConfigError(f"such an engine cannot be: {fault}") from None
+
+
+def _calibrated(origin: str, profile: Any) -> Any:
+    """`profile` at the speed that a result tells, with a word where that is in doubt."""
+    from infera_cli.wiring.calibration import calibrated
+
+    found, apart = calibrated(read(origin), origin, profile)
+    if apart is None:
+        console.warn(f"the load of {origin} cannot be made again, so its engines' speed is a rough guess")
+    elif apart > ALIKE:
+        console.warn(f"simulated with the engine read off {origin}, its own load comes out up to {apart:.0%} apart")
+    return found
 
 
 def shown(wanted: Any) -> dict[str, Any]:

@@ -100,12 +100,8 @@ class Simulator:
     def once(self, name: str, workers: int) -> Outcome:
         """One policy on so many workers."""
         wanted = self._wanted
-        routing = Routing(
-            policy=policy(name), workers=workers, block=wanted.profile.block_size, seed=wanted.seed,
-            slack=wanted.slack, ttl=wanted.ttl,
-        )
-        fleet = Fleet(wanted.profile, router_for(routing))
-        with _uncollected():
+        fleet = ready(wanted, name, workers, wanted.profile)
+        with uncollected():
             if isinstance(wanted.arrivals, ClosedLoop):
                 fleet.run_callers(islice(self.talks(), wanted.arrivals.count), wanted.arrivals.concurrency)
             else:
@@ -154,8 +150,16 @@ class Simulator:
         )
 
 
+def ready(wanted: Wanted, name: str, workers: int, profile: Profile) -> Fleet:
+    """A fleet that has nothing to do yet."""
+    return Fleet(profile, router_for(Routing(
+        policy=policy(name), workers=workers, block=profile.block_size, seed=wanted.seed, slack=wanted.slack,
+        ttl=wanted.ttl,
+    )))
+
+
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without looks for garbage in cycles, of which a simulation makes none and would be searched all the time."""
     collected = gc.isenabled()
     gc.disable()
