@@ -108,8 +108,8 @@ def patient() -> Iterator[list[float]]:
     try:
         yield pressed
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, handler in before.items():      # once interrupted, a late press must not kill what ends anyway
+            signal.signal(number, signal.SIG_IGN if pressed else handler)
 
 
 def _show(document: Any, view: dict[str, Any]) -> None:

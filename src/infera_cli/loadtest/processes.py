@@ -119,6 +119,7 @@ class _Family:
         self._words: queue.Queue[Word] = queue.Queue()
         self.last = [Progress(state="starting") for _ in commands]
         self.broken = ""
+        self._stopping = False
         self._ended: set[int] = set()
         self._children = [
             subprocess.Popen(  # noqa: S603  # our own module
@@ -156,6 +157,7 @@ class _Family:
 
     def tell(self, words: str) -> None:
         """Say one thing to every child."""
+        self._stopping = self._stopping or words == "stop"
         for child in self._children:
             with contextlib.suppress(OSError):
                 if child.stdin is not None:
@@ -192,6 +194,8 @@ class _Family:
         self._ended.add(number)
         if self.last[number].state != "done" and not self.broken:
             code = self._children[number].wait()
+            if code == 0 and self._stopping:    # it did as it was told
+                return
             self.broken = f"load process {number} died (exit code {code}); the others were stopped"
             self.tell("stop")
 
