@@ -187,6 +187,22 @@ def test_the_page_is_one_file_with_sound_plots() -> None:
     assert len(html) < 1_500_000
 
 
+def test_the_page_has_what_the_console_has() -> None:
+    """Limits in all and each, every worker, what ~ means, the dataset with its seed, and the share in the overview."""
+    html = page.report(Document((run("rate=1"), run("rate=2", scale=2.0)), "0"))
+    kept = run().figures.attainment
+    assert kept is not None
+    share = f"{kept.good / kept.judged:.1%}"
+    assert f"<td>within all limits</td><td>{share}</td><td>{kept.good} of 101</td>" in html
+    assert f"<td>  ttft ≤ 120 ms</td><td>{share}</td>" in html
+    assert "<th>in limits</th>" in html
+    assert f"<td>{share}</td><td>VALID</td>" in html
+    assert "<tr><td>w0</td><td>67</td><td>67.0%</td><td>0</td><td>670</td><td>40.0%</td><td>335</td>" in html
+    assert "dataset random, seed 1, cache cold" in html
+    for told in (html, console.report(Document((run(),), "0"))):
+        assert "~ behind a percentile: fewer than ten values lie beyond it" in told
+
+
 def test_plots_are_the_same_each_time() -> None:
     """The same figures give the same bytes."""
     assert plots.over_time(figures()) == plots.over_time(figures())

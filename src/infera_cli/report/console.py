@@ -62,6 +62,8 @@ def _run(run: Run, view: View) -> list[RenderableType]:
     split = rows.router(run.figures)
     if split:
         blocks.append(_table("time to the first byte, ms", split, view))
+    if rows.few(run.figures, view.statistics):
+        blocks.append(Text(f"{words.FEW}\n", style="dim"))
     if run.direct is not None:
         blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms", view))
         blocks += _failures("past the router:", run.direct.counts)
@@ -72,13 +74,11 @@ def _run(run: Run, view: View) -> list[RenderableType]:
 
 def _header(run: Run) -> list[RenderableType]:
     options = run.options
-    dataset, load = options.get("dataset", {}), words.arrivals(options)
     lines = [
         Text(f"── {rows.title(run)} " + "─" * 40, style="bold"),
         Text(f"target   {run.target['url']}  model {options.get('model')}"),
         *map(Text, words.behind(run)),
-        Text(f"load     {load}, dataset {dataset.get('name')}, seed {options.get('seed')},"
-             f" cache {options.get('cache')}"),
+        Text(f"load     {words.load(options)}"),
         Text(f"client   {run.client.host}, {run.client.processes} process"
              f"{'es' if run.client.processes > 1 else ''}, {run.client.placement}"),
     ]
@@ -117,13 +117,8 @@ def _facts(run: Run) -> Table:
     for label, size in rows.sizes(run.figures):
         between = f"mean ({rows.number(size.min)} – {rows.number(size.max)})"
         table.add_row(label, rows.number(size.mean), between)
-    found = run.figures.attainment
-    if found is not None and found.judged:
-        judged = found.judged
-        table.add_row("within all limits", f"{found.good / judged:.1%}", f"{found.good} of {judged}")
-        for kind, limit in found.limits.items():
-            met = found.met[kind]
-            table.add_row(f"  {kind} ≤ {limit * 1e3:g} ms", f"{met / judged:.1%}", f"{met} of {judged}")
+    for line in rows.attained(run.figures):
+        table.add_row(*line)
     return table
 
 
@@ -131,16 +126,10 @@ def _workers(figures: Figures) -> list[RenderableType]:
     if not figures.workers:
         return []
     table = Table(title="\nworkers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "requests", "share", "failed", "input tok", "cached", "output tok", "TTFT p50 ms"):
-        table.add_column(name, justify="left" if not name else "right")
-    total = sum(worker.requests for worker in figures.workers) or 1
-    for worker in figures.workers:
-        cached = f"{worker.cached_tokens / worker.input_tokens:.1%}" if worker.input_tokens else "-"
-        ttft = rows.number(worker.ttft_p50 * 1e3) if worker.ttft_p50 is not None else "-"
-        table.add_row(
-            worker.worker, f"{worker.requests:,}", f"{worker.requests / total:.1%}", f"{worker.failed:,}",
-            f"{worker.input_tokens:,}", cached, f"{worker.output_tokens:,}", ttft,
-        )
+    for place, name in enumerate(rows.WORKERS):
+        table.add_column(name if place else "", justify="right" if place else "left")
+    for line in rows.workers(figures):
+        table.add_row(*line)
     return [table]
 
 
@@ -161,20 +150,8 @@ def _verdict(run: Run) -> list[RenderableType]:
 
 def _overview(document: Document) -> Table:
     table = Table(title="all runs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    latency = ("TTFT p50", "TTFT p99", "TPOT p50", "E2EL p99")
-    for name in ("", "req/s", "out tok/s", *latency, "failed", "in limits", ""):
-        table.add_column(name, justify="left" if not name else "right")
+    for name in rows.OVERVIEW:
+        table.add_column(name, justify="right" if name else "left")
     for run in document.runs:
-        figures = run.figures
-        cells = [
-            rows.milliseconds(figures.latency[key].scaled(1e3), name) if key in figures.latency else "-"
-            for key, name in (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("e2el", "p99"))
-        ]
-        found = figures.attainment
-        good = f"{found.good / found.judged:.1%}" if found is not None and found.judged else "-"
-        table.add_row(
-            rows.title(run), rows.number(figures.rates.overall_requests),
-            rows.number(figures.rates.overall_output_tokens), *cells, f"{figures.counts.failed:,}", good,
-            words.status(run),
-        )
+        table.add_row(*rows.overview(run), words.status(run))
     return table

@@ -79,25 +79,12 @@ def _comparison_table(found: Sequence[Row]) -> str:
 def _overview(document: Document) -> Iterator[str]:
     cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
     yield "<h2>All runs</h2>"
-    heads = ("", "req/s", "output tok/s", "TTFT p50 ms", "TTFT p99 ms", "E2EL p99 ms", "failed", "verdict")
-    yield table(heads, (_line(run) for run in document.runs))
+    yield table(rows.OVERVIEW, ((*rows.overview(run), words.status(run)) for run in document.runs))
+    yield '<p class="quiet">latencies in ms</p>'
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
     if any(figures.attainment is not None for _cell, figures in cells):
         drawn.append(("share within the limits", plots.attainment(cells)))
     yield pictures(drawn)
-
-
-def _line(run: Run) -> tuple[str, ...]:
-    figures = run.figures
-    latency = [
-        rows.milliseconds(figures.latency[key].scaled(1e3), name) if key in figures.latency else "-"
-        for key, name in (("ttft", "p50"), ("ttft", "p99"), ("e2el", "p99"))
-    ]
-    return (
-        rows.title(run), rows.number(figures.rates.overall_requests),
-        rows.number(figures.rates.overall_output_tokens), *latency, f"{figures.counts.failed:,}",
-        words.status(run),
-    )
 
 
 def _run(run: Run) -> Iterator[str]:
@@ -109,7 +96,7 @@ def _run(run: Run) -> Iterator[str]:
     client = f"{run.client.host}, {run.client.processes} process(es), {run.client.placement}"
     yield (
         f'<p class="quiet">{escape(str(run.target["url"]))} · {escape(str(run.options.get("model")))} · '
-        f"{escape(words.arrivals(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
+        f"{escape(words.load(run.options))} · {escape(run.started)} · load from {escape(client)}</p>"
     )
     if verdict.missed:
         yield "<ul>" + "".join(f"<li><b>missed: {escape(text)}</b></li>" for text in verdict.missed) + "</ul>"
@@ -118,6 +105,8 @@ def _run(run: Run) -> Iterator[str]:
     yield _list(verdict.warnings)
     yield pictures(_drawings(figures))
     yield _latency_table("Latency, ms", rows.latencies(figures), rows.adjusted(figures))
+    if rows.few(figures):
+        yield f'<p class="quiet">{escape(words.FEW)}</p>'
     split = rows.router(figures)
     if split:
         yield _latency_table("Time to the first byte, ms", split)
@@ -128,7 +117,10 @@ def _run(run: Run) -> Iterator[str]:
     every = (*rows.rates(run), *rows.cache(run))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
     facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
+    facts += rows.attained(figures)
     yield table(("Rates", "", ""), facts, kind="facts")
+    if figures.workers:
+        yield table(rows.WORKERS, rows.workers(figures))
     yield _failures("", figures.counts)
     options = msgspec.json.format(msgspec.json.encode(run.options), indent=1).decode()
     yield f"<details><summary>Options</summary><pre>{escape(options)}</pre></details>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from infera_cli.workload import text
@@ -162,6 +162,56 @@ def cache(run: Run) -> Iterator[Fact]:
         yield Fact("imbalance (busiest / mean)", imbalance(figures.workers), "×")
 
 
+def attained(figures: Figures) -> Iterator[tuple[str, str, str]]:
+    """(what, share, counts) of the requests within the limits: all of these, then each."""
+    found = figures.attainment
+    if found is None or not found.judged:
+        return
+    yield "within all limits", f"{found.good / found.judged:.1%}", f"{found.good:,} of {found.judged:,}"
+    for kind, limit in found.limits.items():
+        met = found.met[kind]
+        yield f"  {kind} ≤ {limit * 1e3:g} ms", f"{met / found.judged:.1%}", f"{met:,} of {found.judged:,}"
+
+
+def in_limits(figures: Figures) -> str:
+    """The share of requests within all limits, for a table of runs."""
+    return next((share for _what, share, _counts in attained(figures)), "-")
+
+
+WORKERS = ("worker", "requests", "share", "failed", "input tok", "cached", "output tok", "TTFT p50 ms")
+
+
+def workers(figures: Figures) -> Iterator[tuple[str, ...]]:
+    """A line of WORKERS each."""
+    total = sum(worker.requests for worker in figures.workers) or 1
+    for worker in figures.workers:
+        yield (
+            worker.worker, f"{worker.requests:,}", f"{worker.requests / total:.1%}", f"{worker.failed:,}",
+            f"{worker.input_tokens:,}",
+            f"{worker.cached_tokens / worker.input_tokens:.1%}" if worker.input_tokens else "-",
+            f"{worker.output_tokens:,}", number(worker.ttft_p50 * 1e3) if worker.ttft_p50 is not None else "-",
+        )
+
+
+OVERVIEW = (
+    "", "req/s", "out tok/s", "TTFT p50", "TTFT p99", "TPOT p50", "E2EL p99", "failed", "in limits", "verdict",
+)
+"""Latencies in milliseconds."""
+
+
+def overview(run: Run) -> tuple[str, ...]:
+    """A line of OVERVIEW but for the verdict."""
+    figures = run.figures
+    latency = [
+        milliseconds(figures.latency[key].scaled(1e3), name) if key in figures.latency else "-"
+        for key, name in (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("e2el", "p99"))
+    ]
+    return (
+        title(run), number(figures.rates.overall_requests), number(figures.rates.overall_output_tokens), *latency,
+        f"{figures.counts.failed:,}", in_limits(figures),
+    )
+
+
 def number(value: float | None) -> str:
     """A number as people write it: four significant digits, thousands apart; `-` for none."""
     if value is None:
@@ -183,6 +233,13 @@ def milliseconds(figures: Distribution, name: str) -> str:
         value = float(getattr(figures, name))
     few = share is not None and not enough(figures.n, share)
     return f"{value:,.1f}~" if few and value >= 100 else f"{value:.2f}~" if few else _plain(value)
+
+
+def few(figures: Figures, statistics: Sequence[str] = STATISTICS) -> bool:
+    """Whether any percentile of the latencies is marked so."""
+    return any(
+        milliseconds(found, name).endswith("~") for found in figures.latency.values() for name in statistics
+    )
 
 
 def _plain(value: float) -> str:

@@ -101,6 +101,17 @@ def _doubts(kind: str, ends: Sequence[int], runs: Sequence[Run]) -> Iterator[str
 
 
 # ── the header ───────────────────────────────────────────────────────────────────────────────────────
+FEW = "~ behind a percentile: fewer than ten values lie beyond it"
+
+
+def load(options: dict[str, Any]) -> str:
+    """The load in a line: how requests came, and what they were."""
+    dataset = options.get("dataset", {})
+    return (
+        f"{arrivals(options)}, dataset {dataset.get('name')}, seed {options.get('seed')}, cache {options.get('cache')}"
+    )
+
+
 def behind(run: Run) -> list[str]:
     """What the target says of itself when it is a router of ours, a line each."""
     router, workers = run.target.get("router"), run.target.get("workers")
