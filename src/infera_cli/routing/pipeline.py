@@ -10,6 +10,9 @@ from infera_cli.routing.catalogue import Policy
 from infera_cli.routing.pickers import Dice
 from infera_cli.routing.types import Affinity, Ask, Candidate, Decision, Pool, Scorer, View
 
+DIRECT = "direct"
+"""Why a worker serves that the caller named."""
+
 
 def decide(
     ask: Ask, view: View, policy: Policy, *, now: float, dice: Dice, slack: float, explain: bool = False,
@@ -40,7 +43,7 @@ def decide(
         after = (pool.places[at] + 1) % pool.size
     return Decision(
         worker=pool.workers[at],
-        why=f"{policy.name}:{word}" if word else policy.name,
+        why=DIRECT if ask.only is not None else f"{policy.name}:{word}" if word else policy.name,
         affinity=affinity,
         turn=after,
         pin=sticky and ask.session is not None,

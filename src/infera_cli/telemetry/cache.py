@@ -13,11 +13,13 @@ from infera_cli.telemetry.series import Histogram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNumbers:
-    """One rank of one worker. `events` by what became of them, `happenings` of its event stream."""
+    """One rank of one worker, by its `key`. `events` by what became of them, `happenings` of its event stream."""
 
     key: str
     active: int
     blocks: int
+    worker: str = ""
+    picks: int = 0
     received: int = 0
     events: Mapping[str, int] = field(default_factory=dict)
     happenings: Mapping[str, int] = field(default_factory=dict)
@@ -63,9 +65,9 @@ class WatchedCache(Protocol):
         """As they are now."""
 
 
-def write_cache(page: Page, cache: WatchedCache | None) -> None:
+def write_cache(page: Page, known: CacheNumbers | None) -> None:
     """All families; without a cache-aware policy they are empty."""
-    numbers = cache.numbers() if cache is not None else CacheNumbers()
+    numbers = known if known is not None else CacheNumbers()
     _picks(page, numbers)
     _targets(page, numbers.targets)
     _prompts(page, numbers)
@@ -74,7 +76,7 @@ def write_cache(page: Page, cache: WatchedCache | None) -> None:
         (names.EVICTED, numbers.evicted), (names.LAPSED, numbers.lapsed),
     ):  # fmt: skip
         page.family(family)
-        if cache is not None:
+        if known is not None:
             page.sample("", value)
     _drift(page, numbers.drift)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infera_cli.telemetry import names
-from infera_cli.telemetry.cache import write_cache
+from infera_cli.telemetry.cache import TargetNumbers, write_cache
 from infera_cli.telemetry.page import Page, labels
 from infera_cli.telemetry.series import Histogram, Served
 from infera_cli.telemetry.watched import WatchedPool, WatchedSource, WatchedWorker
@@ -25,19 +25,23 @@ def write(metrics: Metrics, *, openmetrics: bool) -> str:
     members = metrics.watched.fleet.members()
     _requests(page, metrics)
     _served(page, metrics)
+    cache = metrics.watched.cache.numbers() if metrics.watched.cache is not None else None
+    _picks(page, members, cache.targets if cache is not None else ())
     _workers(page, members)
     _router(page, metrics)
-    write_cache(page, metrics.watched.cache)
+    write_cache(page, cache)
     _connections(page, list(metrics.watched.pools()), {member.worker.id for member in members})
     return page.text()
 
 
 def _requests(page: Page, metrics: Metrics) -> None:
     page.family(names.DURATION)
-    for outcome, histogram in sorted(metrics.durations.items()):
-        page.histogram(labels(names.DURATION.labels, ("mixed", outcome)), histogram)
+    for wire, histogram in sorted(metrics.durations.items()):
+        page.histogram(labels(names.DURATION.labels, wire), histogram)
     page.family(names.INFLIGHT)
-    page.sample(labels(names.INFLIGHT.labels, ("mixed",)), metrics.watched.inflight())
+    direct = metrics.watched.direct()
+    for router, count in (("mixed", metrics.watched.inflight() - direct), ("direct", direct)):
+        page.sample(labels(names.INFLIGHT.labels, (router,)), count)
     page.family(names.REQUESTS)
     for (model, worker), served in metrics.served.items():
         pairs = labels(("model", "worker_id"), (model, worker))
@@ -71,10 +75,20 @@ def _served(page: Page, metrics: Metrics) -> None:
             page.sample(pairs, number_of(served))
 
 
-def _workers(page: Page, members: Sequence[WatchedWorker]) -> None:
+def _picks(page: Page, members: Sequence[WatchedWorker], targets: Sequence[TargetNumbers]) -> None:
+    """By target key where ranks are chosen (infera-wire §4.3), else by worker, under every policy."""
+    ranks: dict[str, list[TargetNumbers]] = {}
+    for target in targets:
+        if target.key != target.worker:
+            ranks.setdefault(target.worker, []).append(target)
     page.family(names.PICKS)
     for member in members:
-        page.sample(labels(names.PICKS.labels, (member.spec.role, member.worker.id)), member.routed)
+        picks = [(target.key, target.picks) for target in ranks.get(member.worker.id, ())]
+        for key, count in picks or [(member.worker.id, member.routed)]:
+            page.sample(labels(names.PICKS.labels, (member.spec.role, key)), count)
+
+
+def _workers(page: Page, members: Sequence[WatchedWorker]) -> None:
     page.family(names.ACTIVE)
     active = Counter(member.spec.role for member in members if member.ready and not member.draining)
     for role in _ROLES:

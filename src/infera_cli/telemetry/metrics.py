@@ -23,7 +23,8 @@ from infera_cli.telemetry.watched import Watched
 _K = TypeVar("_K")
 
 OTHER = "other"
-ROUTER = "mixed"
+ROUTERS = ("mixed", "direct")
+"""The second for requests that named their worker, whose `why` is that word."""
 _MAX_MODELS = 1000
 
 _WIRE_OUTCOMES = ("ok", "4xx", "5xx", "error")
@@ -53,7 +54,7 @@ class Metrics:
         self.version = version
         self.flush = flush
         self.served: dict[tuple[str, str], Served] = {}
-        self.durations = {outcome: Histogram(REQUEST_BUCKETS) for outcome in _WIRE_OUTCOMES}
+        self.durations = {(ROUTERS[0], outcome): Histogram(REQUEST_BUCKETS) for outcome in _WIRE_OUTCOMES}
         self.stages = {stage: Histogram(STAGE_BUCKETS) for stage in ("queue", "pick", "connect")}
         self.rejected = dict.fromkeys((*_REJECTIONS.values(), OTHER), 0)
         self.unserved: Counter[tuple[str, str]] = Counter()
@@ -69,8 +70,8 @@ class Metrics:
     def add(self, batch: Batch) -> None:
         """Count finished requests."""
         known = Known(self.watched)
-        for outcome, same in _grouped(batch, wire_outcome).items():
-            self._duration(outcome).observe_all([done.total for done in same])
+        for wire, same in _grouped(batch, _by_router_and_outcome).items():
+            self._duration(wire).observe_all([done.total for done in same])
         rejected = [done for done in batch if done.outcome == "rejected"]
         for done in rejected:
             self.rejected[_REJECTIONS.get(done.status, OTHER)] += 1
@@ -96,10 +97,10 @@ class Metrics:
     def _unserved(self, known: Known, group: Batch) -> None:
         self.unserved.update((known.model(done.model), done.outcome) for done in group)
 
-    def _duration(self, outcome: str) -> Histogram:
-        found = self.durations.get(outcome)
+    def _duration(self, wire: tuple[str, str]) -> Histogram:
+        found = self.durations.get(wire)
         if found is None:
-            found = self.durations[outcome] = Histogram(REQUEST_BUCKETS)
+            found = self.durations[wire] = Histogram(REQUEST_BUCKETS)
         return found
 
     def series(self, model: str, worker: str) -> Served:
@@ -175,6 +176,10 @@ def wire_outcome(done: RequestDone) -> str:
     if outcome == "rejected":
         return str(done.status)
     return outcome if outcome in _SAME else "error"
+
+
+def _by_router_and_outcome(done: RequestDone) -> tuple[str, str]:
+    return ROUTERS[done.why == "direct"], wire_outcome(done)
 
 
 _by_model_and_worker = attrgetter("model", "worker")

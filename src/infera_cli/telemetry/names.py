@@ -22,14 +22,16 @@ _WORKER = ("worker_id",)
 
 DURATION = Family(
     "infera_request_duration_seconds", "histogram", ("router", "outcome"),
-    "From the request head to the last byte; outcome is ok, 4xx, 5xx, error, or the status of a refusal.",
+    "From the request head to the last byte; router is direct where the caller named the worker, else mixed; outcome "
+    "is ok, 4xx, 5xx, error, or the status of a refusal.",
 )  # fmt: skip
 INFLIGHT = Family(
     "infera_request_inflight", "gauge", ("router",), "Requests inside, until their last byte."
 )
 PICKS = Family(
-    "infera_router_picks_total", "counter", ("role", "worker_id"), "Times the policy chose the worker."
-)
+    "infera_router_picks_total", "counter", ("role", "worker_id"),
+    "Times the policy chose the worker; worker_id is WORKER#dpRANK where it chooses ranks.",
+)  # fmt: skip
 ACTIVE = Family(
     "infera_active_workers", "gauge", ("disagg_mode",), "Workers that are ready and not draining."
 )

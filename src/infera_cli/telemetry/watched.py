@@ -105,11 +105,13 @@ class WatchedSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The live parts. `inflight` counts requests inside; `pools` lists one pool a worker; `sources` are those
-    that workers enrol themselves in; `cache` is what a cache-aware policy keeps."""
+    """The live parts. `inflight` counts requests inside, `direct` those of them that named their worker; `pools` lists
+    one pool a worker; `sources` are those that workers enrol themselves in; `cache` is what a cache-aware policy
+    keeps."""
 
     fleet: WatchedFleet
     inflight: Callable[[], int]
     pools: Callable[[], Iterable[WatchedPool]]
+    direct: Callable[[], int] = lambda: 0
     sources: Sequence[WatchedSource] = ()
     cache: WatchedCache | None = None

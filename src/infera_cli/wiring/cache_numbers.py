@@ -32,7 +32,8 @@ def cache_numbers(cache: CacheAware) -> CacheNumbers:
 
 def _target(target: Target, counters: FeedCounters) -> TargetNumbers:
     return TargetNumbers(
-        key=target.key, active=len(target.active), blocks=len(target.slot), received=counters.events,
+        key=target.key, worker=target.worker.id, picks=target.picks, active=len(target.active),
+        blocks=len(target.slot), received=counters.events,
         events={
             "ignored": counters.ignored, "refused": counters.refused, "malformed": counters.malformed,
             "orphan": counters.orphans, "unknown": counters.unknown, "duplicate": counters.duplicates,

@@ -145,6 +145,7 @@ class Server:
         self.recorder = Recorder(self.bus)
         watched = Watched(
             fleet=self.registry, inflight=lambda: len(self.gate.inside), pools=lambda: self.upstream.pools,
+            direct=lambda: sum(relay.ask.only is not None for relay in self.gate.inside),
             sources=(self.discovery,) if self.discovery else (), cache=self.cache,
         )  # fmt: skip
         self.metrics = Metrics(self.bus, watched, version=__version__, flush=self.recorder.flush)

@@ -74,7 +74,7 @@ class Live:
     def shown(self, metric: str) -> dict[str, float]:
         """The metric as `/metrics` has it, by worker."""
         page = Page(openmetrics=False)
-        write_cache(page, self.cache)
+        write_cache(page, self.cache.numbers())
         families = text_string_to_metric_families(page.text())
         samples = [sample for family in families for sample in family.samples if sample.name == metric]
         return {sample.labels["worker_id"]: sample.value for sample in samples}

@@ -26,7 +26,7 @@ _SMALLEST_SCALE = 1e-9
 class Target:
     """One place that a request can go to. `key` is `<worker id>` or `<worker id>#dp<rank>`."""
 
-    __slots__ = ("active", "images", "key", "rank", "recent", "slot", "style", "worker")
+    __slots__ = ("active", "images", "key", "picks", "rank", "recent", "slot", "style", "worker")
 
     def __init__(self, worker: Worker, rank: int | None, slot: Slot, style: str) -> None:
         self.worker = worker
@@ -35,6 +35,7 @@ class Target:
         self.style = style
         self.key = slot.name
         self.active = ActiveBlocks()
+        self.picks = 0
         self.recent = 0.0
         """Missed blocks of past picks, over the book's scale."""
         self.images: OrderedDict[int, None] = OrderedDict()
@@ -155,6 +156,7 @@ class KvBook:
         """The prompt goes there now: count its blocks, promise them, remember its images."""
         target, chain = choice.target, choice.chain
         self.spin += 1
+        target.picks += 1
         self._charge(target, len(chain) - choice.hits if chain else 1.0)
         target.active.add(chain)
         for image in choice.images:
