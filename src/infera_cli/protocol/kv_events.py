@@ -119,7 +119,7 @@ def _decode(payload: bytes) -> Batch:
 def _large(part: msgspec.Raw) -> Batch:
     try:
         tag, members = kv_large.large_event(part)
-        event = _MAKE[tag](members)
+        event = _stored(members, checked=True) if tag == "BlockStored" else _removed(members)
     except _MALFORMED:
         return BROKEN
     return Batch((), skipped=1) if event is None else Batch((event,))
@@ -185,7 +185,7 @@ _ORDER: dict[Any, tuple[str, ...]] = {
 }
 
 
-def _stored(members: Mapping[str, Any]) -> Stored | None:
+def _stored(members: Mapping[str, Any], *, checked: bool = False) -> Stored | None:
     kind = members.get("kv_cache_spec_kind")
     if not _on_device(members) or (kind is not None and kind not in ATTENTION):
         return None
@@ -197,7 +197,7 @@ def _stored(members: Mapping[str, Any]) -> Stored | None:
         raise ValueError("no block size, or no tokens")
     if tokens and isinstance(tokens[0], list):  # pairs of speculative decoding (engines §2.5)
         tokens = [pair[0] for pair in tokens]
-    if tokens and not 0 <= min(tokens) <= max(tokens) < _TOKENS:
+    if tokens and not checked and not 0 <= min(tokens) <= max(tokens) < _TOKENS:
         raise ValueError("no token ids")
     extras = members.get("extra_keys")
     return Stored(

@@ -20,8 +20,6 @@ from infera_cli.routing.prefix import PrefixIndex, Slot
 TURN_SECONDS = 0.0003
 PIECE = 64
 """Blocks that are applied in one go, about."""
-FEW = 4
-"""Removals in one go while blocks wait for their parent, since each is looked for among all of those."""
 
 log = logging.getLogger("infera.kv")
 
@@ -121,21 +119,15 @@ class Inlet:
                         done = 0
                         yield
             elif isinstance(event, Removed):
-                for hashes in self._removals(event.hashes):
+                for start in range(0, len(event.hashes), PIECE):
+                    hashes = event.hashes[start : start + PIECE] if len(event.hashes) > PIECE else event.hashes
                     self.counters.unknown += self._intake.index.remove(self.slot, hashes, event.group)
-                    done += len(hashes) if not self.slot.orphans else PIECE
+                    done += len(hashes)
                     if done >= PIECE:
                         done = 0
                         yield
             else:
                 self._intake.index.clear(self.slot)
-
-    def _removals(self, hashes: Sequence[int]) -> Iterator[Sequence[int]]:
-        start = 0
-        while start < len(hashes):
-            end = start + (FEW if self.slot.orphans else PIECE)
-            yield hashes[start:end] if start or end < len(hashes) else hashes
-            start = end
 
     def _store(self, piece: Stored, now: float) -> int:
         """Returns what it cost, in blocks."""
