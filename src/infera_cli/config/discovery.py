@@ -123,6 +123,8 @@ def check_discovery(settings: Discovery) -> None:
     with_password = settings.etcd_password is not None or settings.etcd_password_file is not None
     if with_password and settings.etcd_user is None:
         raise ConfigError("an etcd password is given, but no --etcd-user")
+    if settings.etcd_user is not None and not with_password:
+        raise ConfigError("--etcd-user is given, but no password; see --etcd-password-file")
 
 
 def etcd_secret(settings: Discovery) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,30 @@ class Tokenizers:
         return found if found is not None else self.by_model.get(None)
 
 
-def load_all(sources: Iterable[str]) -> Tokenizers:
-    """Each source is `PATH`, for all models, or `MODEL=PATH`. Raises ConfigError."""
+def load_all(sources: Iterable[str], built_in: Mapping[str, Callable[[], Prompts]] | None = None) -> Tokenizers:
+    """Each source is `PATH`, for all models, or `MODEL=PATH`; `built_in` are words for a path. Raises ConfigError."""
+    makers = built_in or {}
     by_model: dict[str | None, Prompts] = {}
     loaded: dict[str, Prompts] = {}
     for source in sources:
-        name, equals, path = source.partition("=")
-        model, where = (name, path) if equals and not Path(source).exists() else (None, source)
+        model, where = _parted(source)
         if model in by_model:
             raise ConfigError(f"--router-tokenizer-path names two tokenizers for {model or 'all models'}")
         if where not in loaded:
-            loaded[where] = load(where)
+            loaded[where] = makers[where]() if where in makers else load(where)
         by_model[model] = loaded[where]
     return Tokenizers(by_model)
+
+
+def _parted(source: str) -> tuple[str | None, str]:
+    """The model, None for all of them, and where its tokenizer is."""
+    name, equals, path = source.partition("=")
+    model: str | None = name
+    if not equals or Path(source).exists():
+        model, path = None, source
+    if (model is not None and not model.strip()) or not path.strip():
+        raise ConfigError(f"--router-tokenizer-path {source!a} is malformed; write PATH or MODEL=PATH")
+    return model, path
 
 
 def load(source: str) -> Prompts:

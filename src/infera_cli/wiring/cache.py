@@ -34,12 +34,10 @@ from infera_cli.tokens.load import Tokenizers, load_all
 from infera_cli.tokens.normal import STYLES
 from infera_cli.wiring.allocator import INDEX_KEPT_BYTES, INDEX_MAPPED_BYTES, keep_freed_memory
 from infera_cli.wiring.cache_numbers import cache_numbers
-from infera_cli.wiring.sim_tokens import sim_prompts
+from infera_cli.wiring.sim_tokens import BUILT_IN, sim_prompts
 from infera_cli.wiring.tokens_check import TokensCheck
 
 KINDS_SECONDS = 0.25
-SIMULATED = "sim"
-"""In place of a path: the tokens of simulated engines."""
 AGAIN_SECONDS = 5.0
 """Between two beginnings of following, should it ever end."""
 GIL_SECONDS = 0.00002
@@ -196,10 +194,8 @@ class CacheAware:
 
 def tokenizers_of(settings: ServeSettings) -> Tokenizers:
     """The tokenizers that are named; simulated engines bring their own. Raises ConfigError."""
-    if settings.router_tokenizer_path == (SIMULATED,):
-        return Tokenizers({None: sim_prompts()})
     if settings.router_tokenizer_path:
-        return load_all(settings.router_tokenizer_path)
+        return load_all(settings.router_tokenizer_path, BUILT_IN)
     if settings.sim:
         return Tokenizers({None: sim_prompts()})
     raise ConfigError("--router-policy kv-aware needs --router-tokenizer-path")
@@ -211,6 +207,8 @@ def install(
     """Give the gate what `kv-aware`, mode `direct` and hints need; None where no caches are watched."""
     direct, hint = settings.router_mode == "direct", _hint_of(settings)
     aware = CacheAware(settings, registry) if policy.name == "kv-aware" else None
+    if aware is None and settings.session_affinity:
+        log.warning("--session-affinity does nothing with --router-policy %s; it is for kv-aware", policy.name)
     if aware is None and not direct:
         if hint is not None:
             gate.plan = KvPlan(None, direct=False, random_bytes=gate.random_bytes, hint=hint)

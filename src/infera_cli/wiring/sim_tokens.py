@@ -41,3 +41,7 @@ class SimWords:
 def sim_prompts() -> Prompts:
     """Tokens as simulated engines make them."""
     return Prompts(SimWords(), ChatTemplate(_TEMPLATE, {}))
+
+
+BUILT_IN = {"sim": sim_prompts}
+"""In place of a path of a tokenizer."""

@@ -10,6 +10,7 @@ from infera_cli.gateway.translation.counting import PromptCounter, TokenizersOf
 from infera_cli.gateway.translation.desk import Desk, kinds_of
 from infera_cli.gateway.translation.speakers import Fetch, Speakers
 from infera_cli.tokens.load import load_all
+from infera_cli.wiring.sim_tokens import BUILT_IN
 
 _USUAL_KEEPALIVE = 15.0
 _MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
@@ -24,7 +25,7 @@ def install(
     Raises ConfigError.
     """
     if tokenizers is None and settings.router_tokenizer_path:
-        tokenizers = load_all(settings.router_tokenizer_path)
+        tokenizers = load_all(settings.router_tokenizer_path, BUILT_IN)
     aliases = Aliases(settings.model_alias)
     speakers = Speakers(fetch, fixed=_FIXED[settings.anthropic])
     every = settings.stream_keepalive

@@ -106,6 +106,8 @@ def first_difference(old: Parts, new: Parts) -> str:
             return f"{name}, left out"
         if new[place][1] != digest:
             return name
+    if not any(isinstance(part, tuple) for part, _ in old):
+        return "the prompt"  # of a completion, in text or tokens, which has no other parts
     return "the way it is rendered"
 
 
