@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,13 @@ def test_ctrl_c_at_a_machine_is_quiet_and_told_to_the_benchmark(infera: Infera, 
         until(bench, "0 of 1 load machines have joined")
         until(worker, "joined the benchmark")
         while len(target.got) < 10:
-            pass
+            time.sleep(0.05)
         worker.send_signal(signal.SIGINT)
         _out, err = worker.communicate(timeout=20)
         assert (worker.returncode, err) == (130, "")
         out, err = bench.communicate(timeout=30)
     assert (bench.returncode, err) == (1, "")
-    assert "1 of 1 load machines were lost in mid-run" in out
+    assert "1 of 1 load machines were lost in mid-run" in " ".join(out.split())
     assert json.loads((tmp_path / "r.json").read_text())["runs"][0]["verdict"]["status"] == "INVALID"
 
 
@@ -170,3 +171,33 @@ def test_an_address_where_nobody_can_listen_is_one_sentence(infera: Infera, host
     assert (bench.returncode, out) == (1, "")
     assert err.startswith(f"error: cannot listen at {where} (--master-bind): ")
     assert err.count("\n") == 1
+
+
+def test_ctrl_c_at_the_benchmark_lets_its_machines_go(infera: Infera) -> None:
+    """In mid-run: a partial report, exit 130; the machine ends with it."""
+    where = f"127.0.0.1:{free_port()}"
+    with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as target:
+        worker = infera("bench", "worker", "--master", where)
+        bench = infera("bench", "--base-url", target.url, "--rate", "20", "-d", "60", "--isl", "8", "--master-bind",
+                       where)
+        until(worker, "joined the benchmark")
+        while len(target.got) < 10:
+            time.sleep(0.05)
+        bench.send_signal(signal.SIGINT)
+        out, _err = bench.communicate(timeout=20)
+        _said, err = worker.communicate(timeout=20)
+    assert (bench.returncode, worker.returncode) == (130, 0)
+    assert "PARTIAL" in out
+    assert err == f"the benchmark at {where} is over\n"
+
+
+def test_ctrl_c_while_machines_are_waited_for(infera: Infera) -> None:
+    """Exit 130 soon, and not VALID."""
+    with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as target:
+        bench = infera("bench", "--base-url", target.url, "-n", "2", "--isl", "8", "--master-bind",
+                       f"127.0.0.1:{free_port()}")
+        until(bench, "0 of 1 load machines have joined")
+        bench.send_signal(signal.SIGINT)
+        out, err = bench.communicate(timeout=10)
+    assert (bench.returncode, err) == (130, "")
+    assert "INVALID: not one request was completed" in out

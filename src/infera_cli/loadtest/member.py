@@ -126,7 +126,8 @@ def _listen(joined: gevent.event.AsyncResult[WorkerRunner]) -> None:
     """When the parent is gone, tell the master, and end."""
     while gevent.os.tp_read(0, 4096):
         pass
-    if joined.ready():
-        joined.get().send_message("quit")
+    runner = joined.get() if joined.ready() else None
+    if runner is not None:
+        runner.send_message("quit")
         gevent.sleep(0.2)       # the message leaves before the connection does
     os._exit(1)
