@@ -299,7 +299,7 @@ def test_compare_tells_of_failures(infera: Infera, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(encode(document(1.0)))
     (tmp_path / "b.json").write_bytes(encode(document(1.0, bad=100)))
     found = infera("bench", "compare", "a.json", "b.json")
-    assert re.search(r"failed +share +0 of 300 +100 of 400 .* worse", found.out)
+    assert re.search(r"failed requests +share +0 of 300 +100 of 400 .* worse", found.out)
     said = "warning: b.json: 100 of 400 requests failed (100 × http_500) and are in no latency figure"
     assert said in found.err
     assert "a.json: " not in found.err

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from infera_cli.report import compared, console, files, page, plots, rows, words
+from infera_cli.report import compared, console, files, page, plots, rows, tables, words
 from infera_cli.report.progress import Bar
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
@@ -203,6 +203,59 @@ def test_the_page_has_what_the_console_has() -> None:
         assert "~ behind a percentile: fewer than ten values lie beyond it" in told
 
 
+NUMBER = re.compile(r"[\d,]*\d(?:\.\d+)?[~%]?")
+
+
+def wide(told: str) -> int:
+    return max(map(len, told.splitlines()))
+
+
+@pytest.mark.parametrize("width", [60, 80, 90, 110, 200])
+def test_tables_fit_into_the_terminal(width: int) -> None:
+    """Nothing is wider than asked; every number is whole; names of cells are whole, beside INVALID, too."""
+    bad = judge(figures(1000.0), Circumstances(cpu=1.0))
+    runs = (run("concurrency=16", 1), msgspec.structs.replace(run("concurrency=128", 2, 1000.0), verdict=bad))
+    told = console.report(Document(runs, "0"), width=width)
+    assert wide(told) <= width
+    assert "…" not in told.replace("…\n", "")
+    overview = told.split("all runs")[1]
+    assert re.search(r"concurrency=16 #2 .* VALID\n", overview)
+    assert re.search(r"concurrency=128 #3 .* INVALID\n", overview)
+    whole = set(NUMBER.findall(console.report(Document(runs, "0"), width=300)))
+    tables = "\n".join(line for line in told.splitlines() if not line.startswith(("INVALID", "note", "too narrow")))
+    assert set(NUMBER.findall(tables)) <= whole
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_comparison_fits_into_the_terminal(width: int) -> None:
+    """At eighty columns words are folded and no figure is."""
+    cells = {"concurrency=128": compare([figures()], [figures(1000.0)], text.dice(1))}
+    told = compared.comparison(("a", "b"), cells, width=width)
+    assert wide(told) <= width
+    whole = set(NUMBER.findall(compared.comparison(("a", "b"), cells, width=300)))
+    assert set(NUMBER.findall(told)) == whole
+
+
+def test_what_a_narrow_terminal_leaves_out_is_named() -> None:
+    """Columns that say least go first, and that they are gone is told; chosen percentiles go from the first."""
+    document = Document((run(scale=1000.0),), "0")
+    told = console.report(document, width=60)
+    assert "too narrow for p90, p95, p99.9\n" in told
+    assert "too narrow" not in console.report(document, width=110)
+    assert "too narrow for p75" in console.report(document, statistics=("mean", "p75", "p80", "p85", "max"), width=60)
+
+
+def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal its columns, at least forty; elsewhere 110, whatever COLUMNS says."""
+    monkeypatch.setenv("COLUMNS", "72")
+    assert tables.width() == 110
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert tables.width() == 72
+    assert wide(console.report(Document((run(),), "0"))) <= 72
+    monkeypatch.setenv("COLUMNS", "10")
+    assert tables.width() == 40
+
+
 def test_plots_are_the_same_each_time() -> None:
     """The same figures give the same bytes."""
     assert plots.over_time(figures()) == plots.over_time(figures())
@@ -244,6 +297,15 @@ def test_a_sweep_cut_off_between_two_runs_is_marked() -> None:
     assert (line["partial"], line["interrupted"]) == ("no", "yes")
 
 
+def test_a_sweep_that_could_not_go_on_is_marked() -> None:
+    """The target died between two runs: not a complete result, and why."""
+    document = Document((run("rate=1"),), "0", {"failed": "cannot reach x"})
+    said = "PARTIAL: the benchmark could not go on (cannot reach x); 1 run complete, others missing"
+    assert said in console.report(document, width=200)
+    assert said in page.report(document)
+    assert next(csv.DictReader(files.table(document).splitlines()))["interrupted"] == "yes"
+
+
 def test_failures_past_the_router_are_in_every_report() -> None:
     """The half of --direct has its own counts, and its own failures by class."""
     past = Tally().update([sample(), *(failure("http_503", error="full") for _ in range(3))]).figures()
@@ -272,7 +334,7 @@ def test_a_comparison_has_a_row_of_failures() -> None:
     """One of 101 failed in both: counts, the difference in points, and no clear difference."""
     cells = {"": compare([figures()], [figures()], text.dice(1))}
     told = compared.comparison(("a", "b"), cells, width=150)
-    assert re.search(r"failed +share +1 of 101 +1 of 101 +\+0\.0 points +-4\.\d … \+4\.\d points +no clear diff", told)
+    assert re.search(r"failed requests +share +1 of 101 +1 of 101 +\+0\.0 pp +-4\.\d … \+4\.\d pp +no clear diff", told)
     both = Document((run(),), "0"), Document((run(),), "0")
     assert "<td>1 of 101</td>" in page.comparison(("a.json", "b.json"), both, cells)
 

@@ -6,15 +6,15 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from infera_cli.report import rows, words
+from infera_cli.report import rows, tables, words
+from infera_cli.report.tables import Grid
 from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
 
+SAY_LEAST, SAY_MOST = ("p999", "p95"), ("mean", "p50", "p99", "max")
 COLOURS = {"VALID": "green", "INVALID": "bold red", "DEGRADED": "yellow"}
 
 
@@ -30,27 +30,28 @@ class View(NamedTuple):
 
 
 def report(
-    document: Document, *, width: int = 110, colour: bool = False,
+    document: Document, *, width: int | None = None, colour: bool = False,
     metrics: tuple[str, ...] = (), statistics: tuple[str, ...] = rows.STATISTICS,
 ) -> str:
-    """The whole document as text."""
+    """The whole document as text; as wide as the terminal where nothing else is said."""
     view = View(metrics, statistics)
     blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view)]
     if len(document.runs) > 1:
-        blocks.append(_overview(document))
-    if len(document.runs) > 1 or document.findings.get("interrupted"):
-        blocks += [Text(said, style="bold yellow") for said in (words.interrupted(document),) if said]
+        blocks += [_overview(document), Text()]
+    cut = words.interrupted(document)
+    if cut and not (len(document.runs) == 1 and document.runs[0].partial):      # whose header says so
+        blocks.append(Text(cut, style="bold yellow"))
     found = document.findings.get("find_max")
     if found:
         blocks.append(Text(words.find_max(found, document.runs), style="bold"))
     return render(blocks, width=width, colour=colour)
 
 
-def render(blocks: Sequence[RenderableType], *, width: int, colour: bool) -> str:
+def render(blocks: Sequence[RenderableType], *, width: int | None, colour: bool) -> str:
     """Rich blocks as text, without trailing blanks."""
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=colour, color_system="standard" if colour else None,
+        file=out, width=width or tables.width(), force_terminal=colour, color_system="standard" if colour else None,
         highlight=False, emoji=False,
     )
     console.print(Group(*blocks))
@@ -58,14 +59,15 @@ def render(blocks: Sequence[RenderableType], *, width: int, colour: bool) -> str
 
 
 def _run(run: Run, view: View) -> list[RenderableType]:
-    blocks: list[RenderableType] = [*_header(run), _latency_table(run.figures, "latency, ms", view, adjusted=True)]
+    latency = _latency_table(run.figures, "latency, ms", view, adjusted=True)
+    blocks: list[RenderableType] = [*_header(run), latency, Text()]
     split = rows.router(run.figures)
     if split:
-        blocks.append(_table("time to the first byte, ms", split, view))
+        blocks += [_table("time to the first byte, ms", split, view), Text()]
     if rows.few(run.figures, view.statistics):
         blocks.append(Text(f"{words.FEW}\n", style="dim"))
     if run.direct is not None:
-        blocks.append(_latency_table(run.direct, "latency past the router (--direct), ms", view))
+        blocks += [_latency_table(run.direct, "latency past the router (--direct), ms", view), Text()]
         blocks += _failures("past the router:", run.direct.counts)
         blocks += [Text(line) for line in (*rows.overhead(run), "")]
     blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts), *_verdict(run)]
@@ -87,50 +89,40 @@ def _header(run: Run) -> list[RenderableType]:
     return [*lines, Text("")]
 
 
-def _latency_table(figures: Figures, title: str, view: View, *, adjusted: bool = False) -> RenderableType:
-    table = _table(title, [row for row in rows.latencies(figures) if view.shows(row.key)], view)
-    for row in rows.adjusted(figures) if adjusted else ():
-        if view.shows(row.key):
-            table.add_row(row.label, *(row.cells.get(name, "") for name in view.statistics), "")
-    return table
+def _latency_table(figures: Figures, title: str, view: View, *, adjusted: bool = False) -> Grid:
+    more = [
+        (row.label, *(row.cells.get(name, "") for name in view.statistics), "")
+        for row in (rows.adjusted(figures) if adjusted else ()) if view.shows(row.key)
+    ]
+    return _table(title, [row for row in rows.latencies(figures) if view.shows(row.key)], view, more)
 
 
-def _table(title: str, latencies: Sequence[rows.Latency], view: View) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in view.statistics:
-        table.add_column(rows.HEADS.get(name, name), justify="right")
-    table.add_column("n", justify="right")
-    for row in latencies:
-        cells = [rows.milliseconds(row.figures, name) for name in view.statistics]
-        table.add_row(row.label, *cells, f"{row.figures.n:,}")
-    return table
+def _table(
+    title: str, latencies: Sequence[rows.Latency], view: View, more: Sequence[tuple[str, ...]] = ()
+) -> Grid:
+    lines = [
+        (row.label, *(rows.milliseconds(row.figures, name) for name in view.statistics), f"{row.figures.n:,}")
+        for row in latencies
+    ]
+    heads = ["", *(rows.HEADS.get(name, name) for name in view.statistics), "n"]
+    least = [name for name in SAY_LEAST if name in view.statistics]
+    least += [name for name in view.statistics if name not in (*least, *SAY_MOST)]
+    spare = [view.statistics.index(name) + 1 for name in least]
+    return Grid(heads, [*lines, *more], title=title, words=(0,), spare=spare)
 
 
-def _facts(run: Run) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_column("")
-    for fact in (*rows.rates(run), *rows.cache(run)):
-        table.add_row(fact.label, rows.number(fact.value), fact.unit)
+def _facts(run: Run) -> Grid:
+    lines = [(fact.label, rows.number(fact.value), fact.unit) for fact in (*rows.rates(run), *rows.cache(run))]
     for label, size in rows.sizes(run.figures):
         between = f"mean ({rows.number(size.min)} – {rows.number(size.max)})"
-        table.add_row(label, rows.number(size.mean), between)
-    for line in rows.attained(run.figures):
-        table.add_row(*line)
-    return table
+        lines.append((label, rows.number(size.mean), between))
+    return Grid(("", "", ""), [*lines, *rows.attained(run.figures)], words=(0,), left=(0, 2), plain=True)
 
 
 def _workers(figures: Figures) -> list[RenderableType]:
     if not figures.workers:
         return []
-    table = Table(title="\nworkers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(rows.WORKERS):
-        table.add_column(name if place else "", justify="right" if place else "left")
-    for line in rows.workers(figures):
-        table.add_row(*line)
-    return [table]
+    return [Text(), Grid(rows.WORKERS, rows.workers(figures), spare=(6, 4))]
 
 
 def _failures(of: str, counts: Counts) -> list[RenderableType]:
@@ -148,10 +140,6 @@ def _verdict(run: Run) -> list[RenderableType]:
     return [*lines, Text(said, style=COLOURS[found.status]), Text("")]
 
 
-def _overview(document: Document) -> Table:
-    table = Table(title="all runs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows.OVERVIEW:
-        table.add_column(name, justify="right" if name else "left")
-    for run in document.runs:
-        table.add_row(*rows.overview(run), words.status(run))
-    return table
+def _overview(document: Document) -> Grid:
+    lines = [(*rows.overview(run), words.status(run)) for run in document.runs]
+    return Grid(rows.OVERVIEW, lines, title="all runs; latencies in ms", spare=(5, 3, 2, 1, 6))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from infera_cli.report import rows
+from infera_cli.report import rows, words
 from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.result import Document, Run
@@ -82,8 +82,8 @@ def _vllm_metric(name: str, of: Distribution) -> dict[str, float]:
 
 def table(document: Document) -> str:
     """One line per run, as CSV; durations in milliseconds. `partial` is about the run, `interrupted` the whole."""
-    cut = bool(document.findings.get("interrupted")) or any(run.partial for run in document.runs)
-    lines = [_line(run) | {"interrupted": _yes(cut)} for run in document.runs]
+    cut = _yes(bool(words.interrupted(document)))
+    lines = [_line(run) | {"interrupted": cut} for run in document.runs]
     columns = list(dict.fromkeys(name for line in lines for name in line))
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")

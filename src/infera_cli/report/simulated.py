@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from infera_cli.report import rows
+from infera_cli.report import rows, tables
 from infera_cli.report.console import render
+from infera_cli.report.tables import Grid
 from infera_cli.workload.simulated import Outcome, Simulation
 
+USUAL = 150     # columns of what is no terminal
 HEADS = (
     "policy", "workers", "req/s", "TTFT p50", "p99", "TPOT p50", "E2EL p50", "p99", "hits", "imbalance", "busy",
     "GPU s", "in limits", "goodput",
 )
 
 
-def report(simulation: Simulation, *, width: int = 150, colour: bool = False) -> str:
+SPARE = (9, 11, 10, 5, 2)     # what a narrow terminal does without: imbalance, GPU s, busy, TPOT, req/s
+
+
+def report(simulation: Simulation, *, width: int | None = None, colour: bool = False) -> str:
     """The table, and the answer in a sentence a policy; latencies in milliseconds."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     judged = any(outcome.attainment for outcome in simulation.outcomes)
     heads = HEADS if judged else HEADS[:-2]
-    for head in heads:
-        table.add_column(head, justify="left" if head == "policy" else "right", no_wrap=True)
-    for outcome in simulation.outcomes:
-        table.add_row(*line(outcome)[: len(heads)])
-    return render([table, *(Text(said, style="bold") for said in answers(simulation))], width=width, colour=colour)
+    lines = [line(outcome)[: len(heads)] for outcome in simulation.outcomes]
+    told = [Text(said, style="bold") for said in answers(simulation)]
+    wide = tables.width() if sys.stdout.isatty() else USUAL
+    return render([Grid(heads, lines, spare=SPARE), *told], width=width or wide, colour=colour)
 
 
 def line(outcome: Outcome) -> tuple[str, ...]:

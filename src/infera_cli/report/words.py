@@ -34,15 +34,17 @@ def status(run: Run) -> str:
 
 
 def interrupted(document: Document) -> str:
-    """What a result lacks that was cut off by Ctrl-C; nothing for a complete one."""
+    """What a result lacks that was cut off, by Ctrl-C or a fault; nothing for a complete one."""
     cut = sum(run.partial for run in document.runs)
-    if not cut and not document.findings.get("interrupted"):
+    fault = document.findings.get("failed")
+    if not cut and not fault and not document.findings.get("interrupted"):
         return ""
     if cut and len(document.runs) == 1 and not document.runs[0].cell:
         return "PARTIAL: the run was interrupted"
     whole = len(document.runs) - cut
     rest = "one cut off, any after it missing" if cut else "others missing"
-    return f"PARTIAL: the benchmark was interrupted; {whole} run{'s' * (whole != 1)} complete, {rest}"
+    why = f"could not go on ({fault})" if fault else "was interrupted"
+    return f"PARTIAL: the benchmark {why}; {whole} run{'s' * (whole != 1)} complete, {rest}"
 
 
 def lost(document: Document) -> str:
