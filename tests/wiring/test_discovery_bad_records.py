@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from tests.fleet.etcd_worlds import put, record
 from tests.support.etcd import Etcd
 from tests.wiring.test_discovery import Discovering
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "surrogate": {"model_name": "m\ud800"},
     "endpoint": {"kv_events_endpoint": "tcp://a:1\ud800"},
     "inner": {"disagg_meta": {"\udc00": 1}},
