@@ -37,6 +37,12 @@ async def until(what: Callable[[], bool], within: float = 10) -> None:
             await asyncio.sleep(0.005)
 
 
+def publisher_of(world: World, name: str) -> Followed:
+    (found,) = [one for member, one in world.feed._followed.items() if member.id == name]
+    assert found.publishers[0].publisher is not None
+    return found.publishers[0].publisher
+
+
 async def beside(world: World) -> tuple[Publisher, Slot]:
     """A healthy worker that is followed."""
     publisher = Publisher()
@@ -107,6 +113,26 @@ async def test_a_fault_of_ours_costs_one_rank_its_view(
     async with asyncio.timeout(10):
         while where != "_connection" and world.hits(slot, tokens_of(1, 5)) != 1:
             noise.batch(stored(tokens_of(1, 5)))
+            await asyncio.sleep(0.02)
+
+
+async def test_a_publisher_that_cannot_even_be_closed_is_followed_anew(
+    world: World, noise: Noise, monkeypatch: pytest.MonkeyPatch, soon: None
+) -> None:
+    """A fault after a fault."""
+    slot = await listening(world, noise)
+    publisher = publisher_of(world, "w")
+    real = publisher.close
+
+    def close() -> None:
+        real()
+        raise OSError("odd")
+
+    monkeypatch.setattr(publisher, "close", close)
+    publisher._broke(ZeroDivisionError())
+    async with asyncio.timeout(10):
+        while world.hits(slot, tokens_of(1)) != 1:
+            noise.batch(stored(tokens_of(1)))
             await asyncio.sleep(0.02)
 
 
@@ -225,6 +251,7 @@ async def test_an_unreachable_replay_address_does_not_freeze_the_view(
     await noise.heard()
     counters = world.feed.counters["w"]
     await until(lambda: counters.replays_failed == 1)
+    await until(lambda: publisher_of(world, "w")._dealer is None)
     for number in range(20):
         world.feed._tail_at = 0.0
         world.feed.tick(1.0)

@@ -206,7 +206,10 @@ class Keeper:
         publisher, self.publisher = self.publisher, None
         if publisher is not None:
             self._room.taken -= 1
-            publisher.close()
+            try:
+                publisher.close()
+            except Exception:  # it must be followed anew all the same
+                log.debug("a publisher of %s cannot be closed", self.name, exc_info=True)
 
     def _again(self, first: float, most: float) -> None:
         if not self._closed:

@@ -238,6 +238,8 @@ class Publisher:
     def _no_end(self) -> None:
         self._patience = None
         self.follower.no_end()
+        if self._patience is None:  # nobody was asked again
+            self._drop_dealer()
 
     def _drop_dealer(self, only: zmq.Socket[bytes] | None = None) -> None:
         if self._dealer is None or (only is not None and only is not self._dealer_socket):
