@@ -138,6 +138,20 @@ def test_compat_vllm_writes_its_lists_with_the_details(infera: Infera, tmp_path:
     assert all(saved["generated_texts"][1:])
 
 
+def test_compat_vllm_writes_a_file_for_every_run(infera: Infera, tmp_path: Path) -> None:
+    """A sweep with repetitions is as many files, each named by its cell, with its own lists; and they are told."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "-n", "3", *FAST, "--sweep", "concurrency=1,2",
+                       "--repeat", "2", "--compat", "vllm", "--save-detailed", "--result-filename", "v.json")
+    assert found.code == 0, found.err
+    names = [f"v-concurrency-{level}-run-{repeat}.json" for level in (1, 2) for repeat in (1, 2)]
+    assert sorted(path.name for path in tmp_path.glob("v*.json")) == names
+    assert f"wrote {', '.join(names)}" in found.err
+    saved = [json.loads((tmp_path / name).read_text()) for name in names]
+    assert [one["max_concurrency"] for one in saved] == [1, 1, 2, 2]
+    assert [(one["completed"], len(one["ttfts"])) for one in saved] == [(3, 3)] * 4
+
+
 def test_profile_runs_the_profilers_while_the_load_does(infera: Infera) -> None:
     """POST /start_profile, the load, POST /stop_profile; a server that has none is told before the load, exit 1."""
     fine = Script([(0.0, b"{}")], kind="application/json")
@@ -184,6 +198,12 @@ def test_json_on_stdout_is_only_json(infera: Infera) -> None:
     (("--base-url", "http://x", "--dataset-name", "multi-turn", "--turns", "0"), 1, "--turns must be at least 1"),
     (("--base-url", "http://x", "--request-timeout", "-1"), 1, "--request-timeout must be 0 or more"),
     (("--base-url", "http://x", "--sweep", "rate=1,2", "--find-max"), 2, "give --sweep or --find-max"),
+    (("--base-url", "http://x", "--sweep", "rate=1,2", "--rate", "5"), 2, "--sweep sets the load of every run"),
+    (("--base-url", "http://x", "--sweep", "concurrency=auto", "-c", "5"), 2, "leave out --concurrency"),
+    (("--base-url", "http://x", "--sweep", "concurrency=1,2", "--rate", "5"), 2, "leave out --request-rate"),
+    (("--base-url", "http://x", "--find-max", "--goodput", "ttft:9", "-c", "5"), 2, "--find-max sets the load"),
+    (("--base-url", "http://x", "--find-max", "--over", "rate", "--rate", "5"), 2, "leave out --request-rate"),
+    (("--base-url", "http://x", "--sweep", "rate=1", "--ramp-up-strategy", "linear"), 2, "leave out --ramp-up"),
     (("--base-url", "http://x", "--rate", "2", "--ramp-up-strategy", "linear"), 1, "a ramp has its own rates"),
     (("--base-url", "http://x", "--rate", "2", "--speed", "2"), 1, "--speed is for a trace"),
     (("--base-url", "http://x", "--percentile-metrics", "ttft,tbt"), 2, "--percentile-metrics must be one of ttft"),

@@ -6,6 +6,7 @@ import base64
 import csv
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -169,6 +170,17 @@ def test_a_document_survives_its_file() -> None:
     document = Document((run(),), "0")
     assert decode(encode(document), "f") == msgspec.json.decode(encode(document), type=Document)
     assert decode(encode(document), "f").runs[0].figures.adjusted["ttft"]["p999"] is None
+
+
+@pytest.mark.parametrize(("runs", "names"), [
+    ([run()], ["v.json"]), ([run("rate=0.5")], ["v-rate-0.5.json"]),
+    ([run(), run("", 1)], ["v-run-1.json", "v-run-2.json"]),
+    ([run("rate=1"), run("rate=2"), run("rate=2", 1)], ["v-rate-1.json", "v-rate-2-run-1.json", "v-rate-2-run-2.json"]),
+])
+def test_files_for_vllm_are_named_by_their_run(runs: list[Run], names: list[str]) -> None:
+    """One file a run, none of which overwrites another."""
+    document = Document(tuple(runs), "0")
+    assert [files.vllm_name(Path("v.json"), one, document).name for one in runs] == names
 
 
 def svgs(html: str) -> list[bytes]:

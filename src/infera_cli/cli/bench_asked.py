@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infera_cli.cli.bench import result_name
+from infera_cli.cli.console import console
 from infera_cli.config import secrets
 from infera_cli.errors import ConfigError, UsageError
 
@@ -34,8 +35,7 @@ def options_from(asked: dict[str, Any]) -> Any:
     one_of("--over", asked["over"], KINDS)
     if asked["ramp"] is not None:
         one_of("--ramp-up-strategy", asked["ramp"], SHAPES)
-    if asked["sweep"] and asked["find_max"]:
-        raise UsageError("give --sweep or --find-max: one tries the levels given, the other finds its own")
+    _one_load(asked)
     if asked["max_concurrency"] is not None and asked["max_concurrency"] < asked["processes"]:
         raise ConfigError("--max-concurrency must be at least one for every load process")
     dialect, path = endpoint(asked["endpoint"])
@@ -51,6 +51,16 @@ def options_from(asked: dict[str, Any]) -> Any:
         metadata=dict(pair("--metadata", text) for text in asked["metadata"] or ()),
         **{name: asked[name] for name in SAME},
     )
+
+
+def _one_load(asked: dict[str, Any]) -> None:
+    """Refuse a load beside the levels that replace it."""
+    if asked["sweep"] and asked["find_max"]:
+        raise UsageError("give --sweep or --find-max: one tries the levels given, the other finds its own")
+    levels = "--sweep" if asked["sweep"] else "--find-max" if asked["find_max"] else ""
+    for name, flag in (("rate", "--request-rate"), ("concurrency", "--concurrency"), ("ramp", "--ramp-up-strategy")):
+        if levels and asked[name] is not None:
+            raise UsageError(f"{levels} sets the load of every run: leave out {flag}, which none of them would have")
 
 
 def dataset_from(asked: dict[str, Any]) -> Any:
@@ -197,8 +207,10 @@ class Outputs(NamedTuple):
 
         if not document.runs:
             return
-        if self.result is not None:
-            write(self.result, files.vllm(document, self.details) if self.compat == "vllm" else encode(document))
+        if self.result is not None and self.compat == "vllm":
+            self._vllm(self.result, document)
+        elif self.result is not None:
+            write(self.result, encode(document))
         if self.csv is not None:
             write(self.csv, files.table(document).encode())
         if self.html is None and self.plot is None:
@@ -209,6 +221,17 @@ class Outputs(NamedTuple):
             write(self.html, page.report(document).encode())
         if self.plot is not None:
             write(self.plot, page.picture(document))
+
+
+    def _vllm(self, result: Path, document: Any) -> None:
+        """A file a run, as `vllm bench` writes them; those of a sweep are named."""
+        from infera_cli.report import files
+
+        written = {files.vllm_name(result, run, document): files.vllm(run, self.details) for run in document.runs}
+        for path, content in written.items():
+            write(path, content)
+        if list(written) != [result]:
+            console.say(f"wrote {', '.join(path.name for path in written)}")
 
 
 def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:

@@ -20,10 +20,18 @@ VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
 """vLLM's ITL is the gap between chunks, which is our ICL (bench-and-cli §A1)."""
 
 
-def vllm(document: Document, details: Path | None = None) -> bytes:
-    """The last run under the keys of `vllm bench serve --save-result`; with the file of `--save-detailed` also its
-    lists, one member a request, in the order of their sending."""
-    run = document.runs[-1]
+def vllm_name(result: Path, run: Run, document: Document) -> Path:
+    """The file of one run: `result` itself for a single one, else with cell and repetition in its name."""
+    if len(document.runs) == 1 and not run.cell:
+        return result
+    repeated = any(other.repeat for other in document.runs if other.cell == run.cell)
+    parts = [result.stem, run.cell.replace("=", "-"), f"run-{run.repeat + 1}" if repeated else ""]
+    return result.with_name("-".join(part for part in parts if part) + result.suffix)
+
+
+def vllm(run: Run, details: Path | None = None) -> bytes:
+    """A run under the keys of `vllm bench serve --save-result`; with the file of `--save-detailed` also its lists,
+    one member a request, in the order of their sending."""
     found = _vllm(run)
     if details is not None:
         with details.open("rb") as lines:
@@ -66,6 +74,8 @@ def _vllm(run: Run) -> dict[str, Any]:
         "max_concurrent_requests": figures.concurrency.peak,
         **options.get("metadata", {}),
     }
+    if run.partial:
+        found["partial"] = True
     for name, ours in VLLM_METRICS.items():
         if ours in figures.latency:
             found |= _vllm_metric(name, figures.latency[ours].scaled(1e3))
