@@ -17,7 +17,7 @@ from rich.text import Text
 
 USUAL = 110         # columns of what is no terminal
 NARROWEST = 40
-GAPS = {3: (0, 1), 2: (0, 1, 0, 0), 1: (0, 0, 0, 0)}    # between columns: the padding of a cell that gives it
+GAPS = {3: (0, 1, 0, 1), 2: (0, 1, 0, 0), 1: (0, 0, 0, 0)}    # between columns: the padding of a cell that gives it
 
 
 def width() -> int:
