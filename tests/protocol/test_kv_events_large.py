@@ -149,14 +149,15 @@ def test_small_batches_of_nothings_are_refused_as_a_whole() -> None:
     assert decode(b"\x93\x00" + many(60_000) + b"\x00") == kv_events.BROKEN
 
 
-@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("number", [1 << 48, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_what_never_counted_is_no_number(number: int) -> None:
     """vLLM's end marker and its like are no live batches; the last number that could be is."""
     assert kv_events.read_frames([b"", number.to_bytes(8, "big"), b"x"]) is None
-    assert kv_events.read_frames([b"", ((1 << 63) - 1).to_bytes(8, "big"), b"x"]) is not None
+    assert kv_events.read_frames([b"", ((1 << 48) - 1).to_bytes(8, "big"), b"x"]) is not None
     assert kv_events.replay_request(1 << 63)[1] == b"\x80" + bytes(7)
 
 
-def test_a_replayed_number_below_the_end_marker_is_none() -> None:
-    """Only FF×8 ends a replay."""
-    assert kv_events.read_replayed([b"", b"", b"\xff" * 7 + b"\xfe", b""]) is None
+@pytest.mark.parametrize("number", [b"\xff" * 7 + b"\xfe", b"\x7f" + b"\xff" * 7, b"\0\1" + bytes(6)])
+def test_what_never_counted_is_no_replayed_number(number: bytes) -> None:
+    """Only FF×8 ends a replay, and one absurd number must not make all true ones late."""
+    assert kv_events.read_replayed([b"", b"", number, b""]) is None
