@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from infera_cli.report import compared, console, files, page, plots, rows, tables, words
@@ -73,7 +74,7 @@ def test_a_missed_gate_is_told() -> None:
     """In the console and on the page, and what was kept is not named."""
     gates = parse_gates(["lag_p99:5", "http_500:0"])
     judged = judge(figures(), Circumstances(max_error_rate=0.1, gates=gates))
-    document = Document((msgspec.structs.replace(run(), verdict=judged),), "0")
+    document = Document((replace(run(), verdict=judged),), "0")
     for told in (console.report(document), page.report(document)):
         assert "http_500 is 0.009901, asked was ≤ 0" in told
         assert "lag_p99" not in told
@@ -122,9 +123,9 @@ CUT = {"kind": "concurrency", "passed": 0, "failed": None, "attainment": 0.95, "
 
 
 @pytest.mark.parametrize(("known", "said"), [
-    ({}, "no level was judged whether it keeps 95% of requests within the limits"),
+    ({}, "no level was decided; wanted are 95% of requests within the limits"),
     ({"evidence": {"1": {"good": 9, "judged": 10, "probes": 1}}},
-     "whether it keeps 95% of requests within the limits; concurrency 1 is undecided (9 of 10 requests within"),
+     "wanted are 95% of requests within the limits; concurrency 1 is undecided (9 of 10 requests within"),
     ({"passed": 8}, "so far concurrency 8 keeps 95% of requests within the limits, more is not known"),
     ({"passed": 8, "failed": 16, "evidence": {"8": {"good": 9, "judged": 9}, "16": {"good": 0, "judged": 9}}},
      "so far concurrency 8 keeps 95% of requests within the limits and 16 does not"),
@@ -143,7 +144,7 @@ def test_a_search_that_rests_on_invalid_runs_says_so() -> None:
     """An end of the interval that was judged on a run of an overloaded client is in doubt, on page and console."""
     late = judge(figures(), Circumstances(cpu=1.0, max_error_rate=0.1))
     assert late.status == "INVALID"
-    bad = msgspec.structs.replace(run("rate=3"), verdict=late)
+    bad = replace(run("rate=3"), verdict=late)
     found = {"find_max": {"kind": "rate", "passed": 2, "failed": 3, "attainment": 0.95, "finished": True}}
     document = Document((run("rate=2"), bad), "0", found)
     for told in (console.report(document, width=300), page.report(document)):
@@ -226,7 +227,7 @@ def wide(told: str) -> int:
 def test_tables_fit_into_the_terminal(width: int) -> None:
     """Nothing is wider than asked; every number is whole; names of cells are whole, beside INVALID, too."""
     bad = judge(figures(1000.0), Circumstances(cpu=1.0))
-    runs = (run("concurrency=16", 1), msgspec.structs.replace(run("concurrency=128", 2, 1000.0), verdict=bad))
+    runs = (run("concurrency=16", 1), replace(run("concurrency=128", 2, 1000.0), verdict=bad))
     told = console.report(Document(runs, "0"), width=width)
     assert wide(told) <= width
     assert "…" not in told.replace("…\n", "")
@@ -276,7 +277,7 @@ def test_plots_are_the_same_each_time() -> None:
 def test_a_run_without_a_success_has_a_page() -> None:
     """No latency, no points: the page says what failed and draws nothing that is not there."""
     found = Tally().update([failure("connect")]).figures()
-    empty = msgspec.structs.replace(run(), figures=found, verdict=judge(found, Circumstances()))
+    empty = replace(run(), figures=found, verdict=judge(found, Circumstances()))
     html = page.report(Document((empty,), "0"))
     assert "1 sent, 0 ok, 1 failed" in html
     assert "connect" in console.report(Document((empty,), "0"))
@@ -284,7 +285,7 @@ def test_a_run_without_a_success_has_a_page() -> None:
 
 def test_an_interrupted_run_is_marked_in_every_report() -> None:
     """A sweep cut off in its second cell: the table, the page and the file say which run and that there is less."""
-    cut = msgspec.structs.replace(run("rate=2"), partial=True)
+    cut = replace(run("rate=2"), partial=True)
     document = Document((run("rate=1"), cut), "0")
     told = console.report(document, width=200)
     assert re.search(r"rate=2 .* VALID, partial\n", told)
@@ -294,6 +295,7 @@ def test_an_interrupted_run_is_marked_in_every_report() -> None:
     html = page.report(document)
     assert html.count(said) == 1
     assert "<td>VALID, partial</td>" in html
+    assert console.report(Document((replace(run(), partial=True),), "0")).rstrip().endswith("\nVALID, partial")
     lines = list(csv.DictReader(files.table(document).splitlines()))
     assert [(line["partial"], line["interrupted"]) for line in lines] == [("no", "yes"), ("yes", "yes")]
 
@@ -321,7 +323,7 @@ def test_a_sweep_that_could_not_go_on_is_marked() -> None:
 def test_failures_past_the_router_are_in_every_report() -> None:
     """The half of --direct has its own counts, and its own failures by class."""
     past = Tally().update([sample(), *(failure("http_503", error="full") for _ in range(3))]).figures()
-    document = Document((msgspec.structs.replace(run(), direct=past),), "0")
+    document = Document((replace(run(), direct=past),), "0")
     told = console.report(document)
     assert "past the router: 4 sent, 1 ok, 3 failed, 0 incomplete\n  3 × http_503: full" in told
     html = page.report(document)

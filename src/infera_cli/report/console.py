@@ -135,7 +135,7 @@ def _failures(of: str, counts: Counts) -> list[RenderableType]:
 def _verdict(run: Run) -> list[RenderableType]:
     found = run.verdict
     lines = [Text(f"note     {warning}", style="yellow") for warning in found.warnings]
-    said = f"{found.status}" + (": " + "; ".join(found.reasons) if found.reasons else "")
+    said = words.status(run) + (": " + "; ".join(found.reasons) if found.reasons else "")
     lines += [Text(f"missed   {limit}", style="bold red") for limit in found.missed]
     return [*lines, Text(said, style=COLOURS[found.status]), Text("")]
 

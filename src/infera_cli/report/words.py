@@ -90,7 +90,7 @@ def _so_far(found: dict[str, Any], level: str) -> str:
     elif high:
         known = f"so far {kind} {high} does not keep {level}, less is not known"
     else:
-        known = f"no level was judged whether it keeps {level}"
+        known = f"no level was decided; wanted are {level}"
     return "; ".join((known, *open_ones))
 
 
