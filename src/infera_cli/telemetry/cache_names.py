@@ -33,7 +33,8 @@ EVENTS_UNUSED = Family(
 )  # fmt: skip
 STREAM = Family(
     "infera_kv_stream_total", "counter", (*_TARGET, "what"),
-    "What befell an event stream: gap, restart, replay, replay_failed, block_size (another one than registered).",
+    "What befell an event stream: gap, restart, replay, replay_failed, block_size (another one than registered), "
+    "unusable (an address that cannot be), fault (an error of ours; the rank is followed anew).",
 )  # fmt: skip
 FALLBACKS = Family(
     "infera_kv_fallbacks_total", "counter", ("cause",), "Requests routed by load alone, since their tokens are unknown."

@@ -41,5 +41,6 @@ def _target(target: Target, counters: FeedCounters) -> TargetNumbers:
         happenings={
             "gap": counters.gaps, "restart": counters.restarts, "replay": counters.replays,
             "replay_failed": counters.replays_failed, "block_size": counters.sizes,
+            "unusable": counters.unusable, "fault": counters.faults,
         },
     )  # fmt: skip
