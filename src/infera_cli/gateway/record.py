@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from infera_cli.errors import InferaError
 from infera_cli.events import Outcome, RequestDone
+from infera_cli.routing.pipeline import DIRECT
 from infera_cli.routing.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | N
         model=relay.ask.model,
         session=relay.session,
         worker=worker,
-        why=relay.why,
+        why=relay.why or (DIRECT if relay.ask.only is not None else ""),
         status=answer.status,
         outcome=outcome,
         retries=relay.retries,
