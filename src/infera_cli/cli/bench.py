@@ -104,7 +104,8 @@ def patient() -> Iterator[list[float]]:
             pressed.append(monotonic())
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, press) for number in numbers}
     try:
         yield pressed
     finally:
