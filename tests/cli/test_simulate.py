@@ -103,3 +103,12 @@ def test_a_trace_is_replayed_with_its_hits(infera: Infera, tmp_path: Path) -> No
     outcome = json.loads(found.out)["outcomes"][0]
     assert outcome["requests"] == 5
     assert outcome["cached_tokens"] == 4 * 512
+
+
+def test_rows_of_a_trace_that_ask_for_nothing_are_told(infera: Infera, tmp_path: Path) -> None:
+    """A row without output tokens is left out, and the report says so."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2026-01-01 00:00:00,10,5\n2026-01-01 00:00:01,10,0\n")
+    found = infera("simulate", "--dataset-name", "azure", "--dataset-path", str(trace))
+    assert found.code == 0
+    assert "1 rows of the trace" in found.out

@@ -27,14 +27,15 @@ def refused() -> str:
 
 
 def test_failures_past_the_router_are_failures() -> None:
-    """The router answers, the worker 500 or nothing: exit 1, and each class is named as of the direct half."""
+    """The router answers, the worker 500 or nothing: exit 1, and each class is counted in the direct half."""
     with TimedTarget(lambda _got: stream(0.005, 0.0, 1)) as router, TimedTarget(
             lambda _got: Script([(0.0, b'{"error": "broken"}')], status=500, kind="application/json")) as worker:
         answered = run(router.url, rate=60.0, count=10, direct=(worker.url,))
         nobody = run(router.url, rate=60.0, count=10, direct=(refused(),))
     assert (answered.verdict.exit_code, nobody.verdict.exit_code) == (1, 1)
-    assert any("past the router: 5 of 5 requests failed, http_500: {" in said for said in answered.verdict.warnings)
-    assert any("past the router: 5 of 5 requests failed, connect" in said for said in nobody.verdict.warnings)
+    assert answered.direct is not None
+    assert nobody.direct is not None
+    assert (answered.direct.counts.failures, nobody.direct.counts.failures) == ({"http_500": 5}, {"connect": 5})
 
 
 class Impatient(Quiet):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from infera_cli.errors import ConfigError, InferaError
@@ -52,9 +53,8 @@ def infera(tmp_path: Path) -> Iterator[Infera]:
 
 def child_of(process: Started, kind: str) -> int:
     """The process that does its work."""
-    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", f"loadtest.cluster {kind}"],
-                           capture_output=True, text=True, check=True)
-    return int(found.stdout.split()[0])
+    children = psutil.Process(process.pid).children()
+    return next(child.pid for child in children if f"loadtest.cluster {kind}" in " ".join(child.cmdline()))
 
 
 def until(process: Started, words: str) -> None:

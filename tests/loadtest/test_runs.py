@@ -187,6 +187,20 @@ def test_direct_measures_the_workers_in_the_same_run() -> None:
     assert imbalance(found.figures.workers) == 1
 
 
+def test_the_direct_half_goes_its_own_way() -> None:
+    """In step with a router that takes turns, each half would meet the other's requests: which of two arrivals goes
+    past it, and to which worker, are dice of the seed, and every worker gets its share."""
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as router, TimedTarget(
+            lambda _got: stream(0.001, 0.0, 1)) as one, TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as two:
+        run(router.url, count=80, concurrency=4, direct=(one.url, two.url), seed=1)
+        shares = [len(target.got) for target in (router, one, two)]
+        order = sorted((got.at, place) for place, each in enumerate((router, one, two)) for got in each.got)
+    ways = [place for _at, place in order]
+    assert shares[0] == 40
+    assert min(shares[1:]) >= 10
+    assert len({tuple(ways[at : at + 4]) for at in range(0, 80, 4)}) > 4
+
+
 def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a router of ours expected before and after the run; elsewhere nothing is claimed."""
     said = iter([100.0, 148.0])

@@ -73,5 +73,7 @@ def test_past_the_router_every_worker_has_its_turn() -> None:
     reply = stream(0.005, 0.0, 1)
     with TimedTarget(lambda _got: reply) as router, TimedTarget(lambda _got: reply) as one, \
             TimedTarget(lambda _got: reply) as two:
-        run(router.url, rate=60.0, count=24, processes=2, direct=(one.url, two.url))
-        assert [len(target.got) for target in (router, one, two)] == [12, 6, 6]
+        run(router.url, rate=120.0, count=48, processes=2, direct=(one.url, two.url))
+        shares = [len(target.got) for target in (router, one, two)]
+    assert shares[0] == 24
+    assert min(shares[1:]) >= 6

@@ -179,8 +179,8 @@ class Bench:
                 **({"predicted_cached_tokens": expected - before} if expected is not None else {}),
             },
             client=Client(
-                platform.node(), len(outcome.spools), outcome.cpu_max, outcome.cpu_mean,
-                options.placement or target.placement(options.base_url),
+                platform.node(), options.expect_workers if options.master else len(outcome.spools), outcome.cpu_max,
+                outcome.cpu_mean, options.placement or target.placement(options),
             ),
             figures=figures, direct=direct, verdict=judge(figures, around, direct),
         )

@@ -25,6 +25,7 @@ from infera_cli.workload.items import Dataset
 from infera_cli.workload.requests import PATHS
 from infera_cli.workload.sample import Sample
 from infera_cli.workload.text import Count
+from infera_cli.workload.text import dice as dice_of
 
 SWEEP = 0.05                # seconds between looks at stalled requests
 WARMUP_BASE = 1_000_000_000  # item numbers of warm-up, so that no measured prefix gets warm
@@ -227,10 +228,14 @@ class Driver:
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────
     def client_for(self, index: int) -> tuple[Client, str]:
-        """The router; with `direct`, for every second arrival one of the workers in turn."""
-        place, turn = 0, index // self.job.parts
-        if len(self._clients) > 1 and turn % 2:
-            place = 1 + turn // 2 % (len(self._clients) - 1)
+        """The router; with `direct`, for one of every two arrivals a worker. Dice say which of the two and which worker:
+        in step with the router's own turns, either half would find its worker busy or idle by that."""
+        place, workers = 0, len(self._clients) - 1
+        if workers:
+            pair, turn = divmod(index // self.job.parts, 2)
+            dice = dice_of(self.job.seed, "direct", self.job.part, pair)
+            if dice.randrange(2) == turn:
+                place = 1 + dice.randrange(workers)
         return self._clients[place], self._names[place]
 
     def exchange(self, client: Client, content: bytes, session: str | None, answer: Answer) -> Exchange:

@@ -39,9 +39,11 @@ def base(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def placement(url: str) -> str:
+def placement(options: Options) -> str:
     """Where the load comes from, seen from the target."""
-    return "same host" if urlsplit(url).hostname in LOOPBACK else "over the network"
+    if options.master:
+        return "on machines that joined"
+    return "same host" if urlsplit(options.base_url).hostname in LOOPBACK else "over the network"
 
 
 def look(options: Options, patience: float = 0.0) -> About:

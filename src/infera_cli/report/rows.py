@@ -9,6 +9,7 @@ from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
 from infera_cli.workload.distribution import Distribution, enough
 from infera_cli.workload.figures import Figures, imbalance
+from infera_cli.workload.names import CONVERSATIONS
 from infera_cli.workload.result import Run
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
@@ -131,7 +132,9 @@ def rates(run: Run) -> Iterator[Fact]:
     """Everything per second, and what goes with it."""
     figures = run.figures
     found, counts = figures.rates, figures.counts
-    yield Fact("asked rate", found.offered_requests, "req/s")
+    dataset = run.options.get("dataset", {})
+    talks = dataset.get("name") in CONVERSATIONS or dataset.get("multi_turn")
+    yield Fact("asked rate", found.offered_requests, "conversations/s" if talks else "req/s")
     yield Fact("sent", found.sent_requests if counts.sent > 1 else None, "req/s")
     yield Fact("completed, whole run", found.overall_requests, "req/s")
     yield Fact("completed, steady part", found.steady_requests, "req/s")

@@ -57,6 +57,8 @@ def answers(simulation: Simulation) -> Iterator[str]:
             yield f"{name}: not even the most workers that were allowed keep the limits"
         else:
             yield f"{name}: {fewest} workers keep the limits"
+    if simulation.left_out:
+        yield f"{simulation.left_out} rows of the trace without an answer's tokens (or a prompt's) were left out"
     lost = max((outcome.too_long for outcome in simulation.outcomes), default=0)
     if lost:
         yield f"{lost} requests are longer than an engine's whole KV cache and were not served"

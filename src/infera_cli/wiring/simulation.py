@@ -82,7 +82,7 @@ class Simulator:
                     self.once(name, workers)
         place = {name: at for at, name in enumerate(self._wanted.policies)}
         ordered = sorted(self.runs, key=lambda one: (place[one.policy], one.workers))
-        return Simulation(tuple(ordered), options, replicas, __version__)
+        return Simulation(tuple(ordered), options, replicas, __version__, getattr(self._dataset, "left_out", 0))
 
     def _fewest(self, name: str, low: int, high: int) -> int | None:
         """The fewest workers that keep the limits, by bisection: more workers never keep less of them."""

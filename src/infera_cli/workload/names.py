@@ -8,6 +8,7 @@ MADE_UP = ("random", "prefix", "multi-turn")
 TEXTS = ("sharegpt", "conversations", "openai")
 TRACES = ("mooncake", "azure", "burstgpt")
 FROM_FILE = (*TEXTS, *TRACES)
+CONVERSATIONS = ("multi-turn", "conversations")
 NAMES = (*MADE_UP, *FROM_FILE)
 ALIASES = {
     "prefix_repetition": "prefix", "generated-shared-prefix": "prefix", "shared_prefix": "prefix",

@@ -51,12 +51,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Simulation(msgspec.Struct, frozen=True):
     """A result file. `replicas` is the answer to "how many workers for these limits" by policy; None: not even the
-    most that were allowed."""
+    most that were allowed. `left_out` rows of a trace asked for nothing."""
 
     outcomes: tuple[Outcome, ...]
     options: dict[str, Any]
     replicas: dict[str, int | None] = {}
     tool_version: str = ""
+    left_out: int = 0
     kind: str = KIND
     schema_version: int = SCHEMA_VERSION
 

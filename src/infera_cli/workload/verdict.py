@@ -68,8 +68,7 @@ def judge(figures: Figures, around: Circumstances, direct: Figures | None = None
     code = _exit_code([figures] if direct is None else [figures, direct], around, status)
     if missed and code in (EXIT_OK, EXIT_INVALID):
         code = EXIT_FAILED
-    warnings = [*_warnings(figures, around), *(_about_direct(direct) if direct is not None else ())]
-    return Verdict(status, reasons, tuple(warnings), code, missed)
+    return Verdict(status, reasons, tuple(_warnings(figures, around)), code, missed)
 
 
 def _exit_code(halves: list[Figures], around: Circumstances, status: str) -> int:
@@ -111,18 +110,6 @@ def _load_reasons(figures: Figures, about: str = "") -> list[str]:
     if lag is not None and lag.p99 > limit:
         said = f"{about}send lag p99 {lag.p99 * 1e3:.1f} ms is above {limit * 1e3:.1f} ms"
         found.append(f"{said}: use more --processes")
-    return found
-
-
-def _about_direct(direct: Figures) -> list[str]:
-    """How requests failed past the router, which no other figure shows."""
-    counts = direct.counts
-    found = []
-    for kind, many in counts.failures.items():
-        said = counts.examples.get(kind, "")
-        found.append(f"{PAST}{many} of {counts.sent} requests failed, {kind}{f': {said[:140]}' if said else ''}")
-    if counts.incomplete:
-        found.append(f"{PAST}{counts.incomplete} requests were still open at the end")
     return found
 
 
