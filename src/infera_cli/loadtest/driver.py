@@ -228,8 +228,11 @@ class Driver:
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────
     def client_for(self, index: int) -> tuple[Client, str]:
-        """The router; with `direct`, for one of every two arrivals a worker. Dice say which of them, and which worker: in
-        step with the router's own turns, either half would find its worker busy or idle by that."""
+        """The router; with `direct`, for one of every two arrivals a worker.
+
+        Dice say which of them, and which worker: in step with the router's own turns, either half would find its worker
+        busy or idle by that.
+        """
         place, workers = 0, len(self._clients) - 1
         if workers:
             pair, turn = divmod(index // self.job.parts, 2)
