@@ -49,8 +49,9 @@ def test_the_sweep_ends_in_a_page(tmp_path: Path) -> None:
 def test_the_policies_are_simulated_and_measured(tmp_path: Path) -> None:
     """policies.sh simulates four policies, measures two, and both ways `session` finds more in the caches."""
     said = run("policies.sh", tmp_path, COUNT="6")
-    hits = {name: float(share) for name, share in re.findall(r"^ ([a-z-]+) .* ([0-9.]+)% ", said, re.MULTILINE)}
+    hits = {name: float(share) for name, share in re.findall(r"^ ?([a-z-]+) +\d.*? ([0-9.]+)% ", said, re.MULTILINE)}
     assert set(hits) >= {"session", "prefix-aware", "least-loaded", "round-robin"}
+    assert hits["session"] > hits["round-robin"]
     assert (tmp_path / "policies.svg").exists()
     measured = {}
     for name in ("session", "round-robin"):
