@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 
 import pytest
 
 from infera_cli.errors import ConfigError
+from infera_cli.launch.ports import free_ports
 from infera_cli.loadtest.job import Progress, together
 from infera_cli.loadtest.processes import join as join_here
 from tests.loadtest.runs import run
@@ -16,9 +16,8 @@ from tests.support.timed_target import TimedTarget, stream
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that no connection out and no server of another test is given meanwhile."""
+    return free_ports(1, host="127.0.0.1")
 
 
 def join(where: str) -> subprocess.Popen[bytes]:

@@ -47,6 +47,8 @@ def infera(tmp_path: Path) -> Iterator[Infera]:
     yield start
     for process in started:
         if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()    # it holds the pipes, too
             process.kill()
         process.communicate()
 
