@@ -5,7 +5,9 @@ Set FAIL_ON_SKIPS=1 for that, as .ci/run does (rulings 32).
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,18 @@ settings.register_profile("patient", deadline=None)  # a busy machine is no faul
 settings.load_profile("patient")
 
 ALLOWED = Path(__file__).with_name("allowed_skips.txt")
+
+
+@pytest.fixture(autouse=True)
+def logging_ends_with_its_test() -> Iterator[None]:
+    """A command that runs inside a test sets logging up for its process, which is that of the next tests, too."""
+    root = logging.getLogger()
+    level, before = root.level, set(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers) - before:
+        if type(handler) is logging.StreamHandler:  # those of pytest are kinds of their own
+            root.removeHandler(handler)
 
 
 def allowed_skips(text: str) -> set[str]:

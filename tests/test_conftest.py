@@ -1,4 +1,4 @@
-"""That a run which must be complete fails on skips that nobody agreed to (rulings 32)."""
+"""What holds for every test: skips nobody agreed to fail a complete run (rulings 32), logging ends with its test."""
 
 from __future__ import annotations
 
@@ -53,3 +53,17 @@ def test_skips_are_free_elsewhere(tmp_path: Path) -> None:
 def test_the_list_of_allowed_skips_knows_remarks() -> None:
     """What follows a '#' is a remark, and empty lines name nothing."""
     assert allowed_skips("# head\n\ntests/a.py::test_b  # why\n") == {"tests/a.py::test_b"}
+
+
+def test_logging_that_a_test_sets_up_ends_with_it(tmp_path: Path) -> None:
+    """Two tests of one process: the second finds no handler and no level of the first."""
+    found = run(tmp_path, '''
+import logging, pytest
+from infera_cli.telemetry import logs
+@pytest.mark.parametrize("turn", [1, 2])
+def test_it(turn):
+    root = logging.getLogger()
+    assert (root.level, [type(one) for one in root.handlers if type(one) is logging.StreamHandler]) == (30, [])
+    logs.setup("debug")
+''')
+    assert found.returncode == 0, found.stdout

@@ -5,10 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -53,29 +49,6 @@ def test_r170_nothing_to_send_is_an_error(infera: Infera) -> None:
         found = infera("bench", "--base-url", target.url, "--rate", "1", "-d", "0.1")
     assert found.code == 1
     assert found.err == "error: at this rate not one request is due within the duration\n"
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_r170_an_interrupted_run_reports_what_was_done(ending: signal.Signals) -> None:
-    """Ctrl-C half way: the report of what was done, marked partial, and exit 130."""
-    enough = threading.Event()
-
-    def reply(got: Got) -> Script:
-        if got.number == 20:
-            enough.set()
-        return stream(0.01, 0.01, 3)
-
-    with TimedTarget(reply) as target:
-        words = ["bench", "--base-url", target.url, "--rate", "30", "-d", "60", "--isl", "8"]
-        child = subprocess.Popen([sys.executable, "-c", "from infera_cli.cli import main; main()", *words],
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert enough.wait(30)
-        child.send_signal(ending)
-        out, err = child.communicate(timeout=30)
-    assert child.returncode == 130, err
-    assert "PARTIAL: the run was interrupted" in out
-    assert re.search(r"requests \d+ sent, \d+ ok, 0 failed", out)
-    assert "Traceback" not in err
 
 
 def test_files_are_written(infera: Infera, tmp_path: Path) -> None:

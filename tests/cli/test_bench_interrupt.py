@@ -31,6 +31,34 @@ def started(folder: Path, url: str, *words: str) -> Started:
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+class Twenty:
+    """Short streams; `enough` is set when twenty requests are under way."""
+
+    def __init__(self) -> None:
+        self.enough = threading.Event()
+
+    def __call__(self, got: Got) -> Script:
+        if got.number == 20:
+            self.enough.set()
+        return stream(0.01, 0.01, 3)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_r170_an_interrupted_run_reports_what_was_done(ending: signal.Signals) -> None:
+    """Ctrl-C half way: the report of what was done, marked partial, and exit 130."""
+    with TimedTarget(under_way := Twenty()) as target:
+        words = ["bench", "--base-url", target.url, "--rate", "30", "-d", "60", "--isl", "8"]
+        child = subprocess.Popen([sys.executable, "-c", "from infera_cli.cli import main; main()", *words],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert under_way.enough.wait(30)
+        child.send_signal(ending)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 130, err
+    assert "PARTIAL: the run was interrupted" in out
+    assert re.search(r"requests \d+ sent, \d+ ok, 0 failed", out)
+    assert "Traceback" not in err
+
+
 def test_ctrl_c_while_the_load_gets_ready_is_no_valid_run(tmp_path: Path) -> None:
     """In the warm-up: nothing was measured, so nothing is VALID, and no process is said to have died."""
     begun = threading.Event()
@@ -52,16 +80,9 @@ def test_ctrl_c_while_the_load_gets_ready_is_no_valid_run(tmp_path: Path) -> Non
 
 def test_several_presses_in_a_moment_are_one(tmp_path: Path) -> None:
     """Four times Ctrl-C within half a second: the report is shown and written as after one."""
-    enough = threading.Event()
-
-    def reply(got: Got) -> Script:
-        if got.number == 20:
-            enough.set()
-        return stream(0.01, 0.01, 3)
-
-    with TimedTarget(reply) as target:
+    with TimedTarget(under_way := Twenty()) as target:
         child = started(tmp_path, target.url, "--rate", "30", "-d", "60")
-        assert enough.wait(30)
+        assert under_way.enough.wait(30)
         for _ in range(4):
             child.send_signal(signal.SIGINT)
             time.sleep(0.1)

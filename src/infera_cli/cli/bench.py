@@ -45,7 +45,8 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
     infera bench --base-url http://127.0.0.1:8000 -c 16 -n 500 --isl 512 --osl 64 --html report.html
     infera bench --base-url http://127.0.0.1:8000 --find-max --goodput ttft:300 tpot:30 -d 30
 
-    Exit code: 0 fine, 1 too many failures, 4 the numbers cannot be trusted (INVALID), 130 interrupted.
+    Exit code: 0 fine, 1 too many failures or a missed --gate, 4 the numbers cannot be trusted (INVALID),
+    130 interrupted.
     """
     if ctx.invoked_subcommand is not None:
         return 0

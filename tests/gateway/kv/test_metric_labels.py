@@ -33,13 +33,7 @@ async def test_a_named_worker_is_reached_directly(tmp_path: Path, policy: tuple[
 async def test_a_pick_is_counted_for_the_rank_that_was_chosen(tmp_path: Path, model: Path) -> None:
     """The request went to rank 1, and its row grows, under the name that the other families have for it."""
     async with serving(tmp_path, model, count=2) as server:
-        member = server._server.registry.member("u0")
-        assert member is not None
-        _, second = server.cache.book.open(member.worker, "vllm", 2)
-        server.know_pages()
-        tokens = server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]})
-        count = len(tokens) // 16
-        server.cache.index.store(second.slot, None, list(range(count)), tokens[: count * 16], 16)
+        server.known_to_second_rank(LONG)
         await server.chat(LONG)
         found = await server.metrics()
         picks = {key: value for key, value in found.items() if key.startswith("infera_router_picks_total")}

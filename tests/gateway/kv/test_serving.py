@@ -249,13 +249,7 @@ async def test_a_failed_worker_is_left_and_the_next_best_serves(tmp_path: Path, 
 async def test_ranks_are_addressed_by_header(tmp_path: Path, model: Path) -> None:
     """A worker with ranks gets X-Data-Parallel-Rank of the one whose cache fits (infera-wire §4.3)."""
     async with serving(tmp_path, model, count=1) as server:
-        member = server._server.registry.member("u0")
-        assert member is not None
-        first, second = server.cache.book.open(member.worker, "vllm", 2)
-        server.know_pages()
-        tokens = server.tokens({"model": "m", "messages": [{"role": "user", "content": LONG}]})
-        count = len(tokens) // 16
-        server.cache.index.store(second.slot, None, list(range(count)), tokens[: count * 16], 16)
+        first, _second = server.known_to_second_rank(LONG)
         assert first.key == "u0#dp0"
         await server.chat(LONG)
         assert server.workers[0].calls[0].get("x-data-parallel-rank") == "1"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from infera_cli.blocks import chain
+from infera_cli.routing.kv.targets import Target
 from infera_cli.wiring.cache import CacheAware
 from tests.support import raw
 from tests.support.local import LocalServer
@@ -55,6 +56,17 @@ class KvServer(LocalServer):
         hashes = chain(tokens, SIZE)
         self.cache.index.store(target.slot, None, hashes, list(tokens[: len(hashes) * SIZE]), SIZE)
         return len(hashes)
+
+    def known_to_second_rank(self, text: str) -> tuple[Target, Target]:
+        """Worker u0 has two ranks, both returned, and the second holds the prompt of `text`."""
+        member = self._server.registry.member("u0")
+        assert member is not None
+        first, second = self.cache.book.open(member.worker, "vllm", 2)
+        self.know_pages()
+        tokens = self.tokens({"model": "m", "messages": [{"role": "user", "content": text}]})
+        count = len(tokens) // SIZE
+        self.cache.index.store(second.slot, None, list(range(count)), tokens[: count * SIZE], SIZE)
+        return first, second
 
     async def chat(self, text: str, headers: Any = None, **more: Any) -> raw.Response:
         """One chat with a single user message."""
