@@ -65,6 +65,8 @@ def load(source: str) -> Prompts:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:
         raise ConfigError(f"the tokenizer {file} cannot be loaded: {error}") from error
+    tokenizer.no_truncation()  # engines do neither, whatever the file says
+    tokenizer.no_padding()
     config = _json(folder / "tokenizer_config.json")
     variables = _variables(config, _json(folder / "special_tokens_map.json"))
     return Prompts(Vocabulary(tokenizer), _template(folder, config, variables))

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_OVERHEAD = 200
+OVERHEAD = 200
 """Bytes that an entry takes besides what it holds."""
 
 
@@ -46,7 +46,7 @@ class Memo(Generic[K, V]):
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep `value`, which takes `size` bytes; what alone exceeds the limit is not kept."""
-        size += _OVERHEAD
+        size += OVERHEAD
         if size > self.limit:
             return
         with self._writing:

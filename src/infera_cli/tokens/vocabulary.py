@@ -1,7 +1,8 @@
 """Text to token ids, span by span: special tokens are hard borders, so what lies between is worked out once.
 
 Whether borders are hard is proven when the tokenizer is loaded, on texts cut at random; where they are not (a
-border that strips spaces, a prefix for the first word) nothing is remembered and the reason is said.
+border that strips spaces, a prefix for the first word) nothing is remembered and the reason is said. Spans of ASCII
+are looked up word by word where that is proven in the same way.
 Ids are packed, four bytes each, little-endian, as the hash chain wants them (infera-wire §4.5).
 """
 
@@ -13,6 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from infera_cli.tokens.by_word import ByWord, cut_of
 from infera_cli.tokens.memo import Memo
 
 SPAN_BYTES = 64 << 20
@@ -30,6 +32,14 @@ class Encoding(Protocol):
 
 class Encoder(Protocol):
     """The part of `tokenizers.Tokenizer` that is used."""
+
+    @property
+    def normalizer(self) -> Any:
+        """What is done to text first; None where nothing is."""
+
+    @property
+    def pre_tokenizer(self) -> Any:
+        """How text is cut into words."""
 
     def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool) -> Sequence[Encoding]:  # noqa: A002
         """Encodings without offsets; lets other threads run meanwhile."""
@@ -51,6 +61,12 @@ class Vocabulary:
         self.before, self.after = self._frame()
         self.why = self._fault(random.Random(seed), names)  # noqa: S311 - the same texts at every start
         self.exact = not self.why
+        self._by_word = self._words(random.Random(seed)) if self.exact else None  # noqa: S311 - as above
+
+    @property
+    def cuts_words(self) -> bool:
+        """Whether ASCII text is looked up word by word."""
+        return self._by_word is not None
 
     # ── encoding ─────────────────────────────────────────────────────────────────────────────────────
     def encode(self, text: str, *, specials: bool = False) -> bytes:
@@ -83,11 +99,17 @@ class Vocabulary:
         spans = self.spans(text)
         found = [self._spans.get(span) for span in spans]
         missing = list(dict.fromkeys(span for span, packed in zip(spans, found, strict=True) if packed is None))
-        fresh = dict(zip(missing, self._plain(missing), strict=True)) if missing else {}
+        fresh = dict(zip(missing, self._anew(missing), strict=True)) if missing else {}
         for span, packed in fresh.items():
             if len(span) <= _LONGEST_SPAN:
                 self._spans.put(span, packed, len(packed) + 2 * len(span))
         return [packed if packed is not None else fresh[span] for span, packed in zip(spans, found, strict=True)]
+
+    def _anew(self, texts: Sequence[str]) -> list[bytes]:
+        by_word, names = self._by_word, self._names
+        if by_word is None:
+            return self._plain(texts)
+        return [by_word.encode(text) if text not in names else self._plain([text])[0] for text in texts]
 
     def _plain(self, texts: Sequence[str]) -> list[bytes]:
         return [pack(e.ids) for e in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
@@ -113,12 +135,24 @@ class Vocabulary:
                 return f"special tokens are added in an unusual way, as to {text[:40]!r}"
         return ""
 
+    def _words(self, dice: random.Random) -> ByWord | None:
+        """For ASCII text; None where its words are not what the tokenizer makes of it."""
+        cut = cut_of(self._encoder)
+        if cut is None:
+            return None
+        trial = ByWord(cut, self._plain, step=12)
+        texts = _texts(dice, ()) + ["".join(dice.choices(_ASCII, k=60)) for _ in range(400)]
+        if any(trial.encode(text) != packed for text, packed in zip(texts, self._plain(texts), strict=True)):
+            return None
+        return ByWord(cut, self._plain)
+
 
 _WORDS = (
     " the", "the", "Hello", " wörld", "\n", "\n\n", " ", "   ", "\t", "1234567", "'s", "you're", " don't",
     "你好世界", "。", "🙂", "e\u0301", '{"a": 1}', "def f(x):\n    return x", "</", "<|", "|>", "\u00a0",
     "http://a.b/c?d=e", "…", "-", "A" * 40, "\r\n", ".", "!?",
 )  # fmt: skip
+_ASCII = "aaasStTdDxZ   ''\n\r\t1234..,-/<{}_\"\\|="
 
 
 def _texts(dice: random.Random, names: Sequence[str], count: int = 160) -> list[str]:
