@@ -90,6 +90,7 @@ HOT = (
     "telemetry/recorder.py",
     "telemetry/series.py",
     "telemetry/usage.py",
+    "tokens/memo.py",
     "workload/answer.py",
     "workload/sse.py",
 )

@@ -70,12 +70,16 @@ def _sections(roles: tuple[str, ...]) -> Sequence[Section] | None:
         last = starts[place + 1] if place + 1 < len(starts) else len(roles)
         after = roles[last] if last < len(roles) else None
         is_open = users[-1] < last
-        around = (roles[first - 1], roles[first]) if first else None
-        # Python's own hash is good enough for what lives as long as this process.
-        mark = hash((around, after, is_open)) & _64_BITS
-        where = Place(*around, after, is_open) if around is not None else None
+        where, mark = _standing((roles[first - 1], roles[first]) if first else None, after, is_open)
         found.append(Section(first, last, where, after, is_open, mark))
     return found
+
+
+@lru_cache(maxsize=512)
+def _standing(around: tuple[str, str] | None, after: str | None, is_open: bool) -> tuple[Place | None, int]:
+    """The place, and its mark. Python's own hash is good enough for what lives as long as this process."""
+    mark = hash((around, after, is_open)) & _64_BITS
+    return Place(*around, after, is_open) if around is not None else None, mark
 
 
 class Cutter:
