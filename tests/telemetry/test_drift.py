@@ -50,14 +50,33 @@ def test_more_hits_than_expected_are_drift_too(drift: Drift) -> None:
 
 
 def test_an_engine_that_reports_nothing_is_told_of(drift: Drift, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with the flag that makes it report; answers without usage in between are nothing to speak of."""
+    """Once, with the flag that makes it report."""
     caplog.set_level(logging.INFO, "infera.kv")
-    drift.add([answer(640, None)] * (SILENT_AFTER - 1) + [answer(640, 640)] + [answer(640, None)] * SILENT_AFTER)
+    drift.add([answer(640, None)] * (SILENT_AFTER - 1) + [answer(640, 640)])
     assert not caplog.records
     other = Drift(lambda _worker: True)
     other.add([answer(640, None)] * 3 * SILENT_AFTER)
     (line,) = [record.getMessage() for record in caplog.records]
     assert "--enable-prompt-tokens-details" in line
+
+
+def test_an_engine_that_leaves_out_zero_hits_is_found_out(drift: Drift) -> None:
+    """What vLLM once told on a route and tells no more is nothing; an answer without usage says nothing."""
+    drift.add([answer(640, 640)] + [answer(640, None)] * WINDOW)
+    watch = drift.workers["a"]
+    assert (watch.drifting, watch.expected, watch.reported) == (True, 640 * (WINDOW + 1), 640)
+    without = done(tail=b"data: [DONE]", expected_cached=640, worker="a", outcome="ok")
+    elsewhere = answer(640, None)
+    elsewhere.path = "/v1/completions"
+    drift.add([without, elsewhere])
+    assert watch.expected == 640 * (WINDOW + 1)
+
+
+def test_messages_tell_in_words_of_their_own(drift: Drift) -> None:
+    """An answer of the Messages API counts as well."""
+    tail = b'"usage": {"input_tokens": 9, "output_tokens": 1, "cache_read_input_tokens": 640}}'
+    drift.add([done(tail=tail, expected_cached=640, worker="a", outcome="ok", path="/v1/messages")])
+    assert drift.workers["a"].reported == 640
 
 
 @pytest.mark.parametrize("changes", [{"outcome": "broken"}, {"worker": None}, {"worker": "gone"}])

@@ -1,7 +1,8 @@
 """Compares what was expected of an engine's cache with what the engine says: silent misses are the commonest fault.
 
 A worker drifts when over its last requests the two differ by more than half of the larger. The reason is
-almost always another tokenizer, template or event stream than was thought (engines §6.3).
+almost always another tokenizer, template or event stream than was thought (engines §6.3). vLLM leaves the figure out
+where it is zero.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ WINDOW = 20
 """Requests that are looked at together; fewer say nothing."""
 SILENT_AFTER = 40
 """Answers without a word on it, after which somebody should know."""
+_CACHED = (b'"cached_tokens"', b'"cache_read_input_tokens"')
 _SLIP = 64
 """Tokens a request that may differ without a cause: a block at the end."""
 
@@ -27,9 +29,11 @@ log = logging.getLogger("infera.kv")
 class Watch:
     """One worker."""
 
-    __slots__ = ("drifting", "expected", "recent", "reported", "silent")
+    __slots__ = ("drifting", "expected", "recent", "reported", "silent", "telling")
 
     def __init__(self) -> None:
+        self.telling: set[str] = set()
+        """Routes on which it said what was cached; where it then says nothing, nothing was."""
         self.silent = 0
         """Answers in a row that did not say what was cached."""
         self.expected = 0
@@ -67,9 +71,13 @@ class Drift:
         if not self._is_here(worker):
             return
         watch = self.workers.setdefault(worker, Watch())
-        usage = read_usage(done.tail) if b'"cached_tokens"' in done.tail else None
+        route = done.path.partition("?")[0]
+        if any(name in done.tail for name in _CACHED):
+            watch.telling.add(route)
+        usage = read_usage(done.tail) if route in watch.telling else None
         if usage is None:
-            self._silent(worker, watch)
+            if expected:
+                self._silent(worker, watch)
             return
         watch.silent = 0
         if watch.add(expected, usage[2]):
@@ -86,8 +94,9 @@ class Drift:
         watch.silent += 1
         if watch.silent == SILENT_AFTER and not watch.recent:
             log.info(
-                "%s does not say how much of a prompt it found cached, so expectations cannot be checked; vLLM says it "
-                "with --enable-prompt-tokens-details, SGLang with --enable-cache-report.", worker,
+                "%s has not said in %d answers how much of a prompt it found cached: it found nothing, or does not say "
+                "so. vLLM says it with --enable-prompt-tokens-details, SGLang with --enable-cache-report.",
+                worker, SILENT_AFTER,
             )  # fmt: skip
 
     def forget(self, worker: str) -> None:

@@ -255,6 +255,14 @@ async def test_ranks_are_addressed_by_header(tmp_path: Path, model: Path) -> Non
         assert server.workers[0].calls[0].get("x-data-parallel-rank") == "1"
 
 
+async def test_a_caller_may_write_a_rank_with_zeros(tmp_path: Path, model: Path) -> None:
+    """`#dp00` is rank 0, though the cache of rank 1 would fit better."""
+    async with serving(tmp_path, model, "--router-mode", "direct", count=1) as server:
+        server.known_to_second_rank(LONG)
+        await server.chat(LONG, {DIRECT: "u0#dp00"})
+        assert server.workers[0].calls[0].get("x-data-parallel-rank") == "0"
+
+
 async def test_r079_an_empty_tokenizer_folder_stops_the_start(tmp_path: Path) -> None:
     """One sentence that names the path, before anything listens."""
     async with StubWorker("u0") as worker:

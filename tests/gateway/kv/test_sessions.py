@@ -36,6 +36,19 @@ async def server(tmp_path: Path, model: Path) -> AsyncIterator[KvServer]:
         yield made
 
 
+def test_a_turn_is_compared_with_what_was_made_in_the_same_way() -> None:
+    """In a fleet of several engines a prompt has several chains, in any order; which one comes first says nothing."""
+    seen = Sessions(lambda: 0.0)
+    one, other = ("vllm", 16), ("pypto", 16)
+    for chains in ({one: [1, 2], other: [7, 8]}, {other: [7, 8, 9], one: [1, 2, 3]}, {other: [7, 8, 9, 5]},
+                   {one: [1, 2, 3, 4], other: [7, 8, 9, 5, 6]}):  # fmt: skip
+        seen.saw("s", Prompt(chains=chains))
+    assert seen.listing() == []
+    seen.saw("s", Prompt(chains={other: [7, 1]}))
+    (broken,) = seen.listing()
+    assert broken["tokens_lost"] == 64
+
+
 async def ask(server: KvServer, messages: list[dict[str, Any]], tools: list[Any] | None = None) -> None:
     body: dict[str, Any] = {"model": "m", "messages": messages}
     if tools is not None:

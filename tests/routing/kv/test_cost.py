@@ -253,6 +253,39 @@ def test_rulings_16_different_block_sizes_are_compared_in_tokens() -> None:
     assert terms["w0"]["cost"] == terms["big"]["cost"] == 1024
 
 
+def mixed(size: int) -> KvWorld:
+    """Two workers, w0 with pages of 16 tokens and w1 with pages of `size`."""
+    world = KvWorld(1)
+    big = Worker(WorkerSpec(id="w1", host="h", port=9, kv_block_size=size), 9)
+    world.book.open(big, "vllm")
+    world.workers.append(big)
+    world.pool = Pool(world.workers)
+    return world
+
+
+@pytest.mark.parametrize("size", [16, 32, 128])
+def test_images_stay_where_they_are_whatever_the_block_sizes(size: int) -> None:
+    """An image is worth as many tokens as load is counted in (infera-wire §4.7, rulings 16)."""
+    world = mixed(size)
+    first, _ = world.send(Prompt(images=(7,)))
+    for _ in range(15):
+        key, held = world.send(Prompt(images=(7,)))
+        assert key == first
+        held.release(world.now)
+
+
+@pytest.mark.parametrize("size", [16, 32, 128])
+def test_prompts_without_a_full_block_are_shared_alike_whatever_the_block_sizes(size: int) -> None:
+    """Each counts as the smallest block, in tokens."""
+    world = mixed(size)
+    went: Counter[str] = Counter()
+    for _ in range(40):
+        key, held = world.send([1, 2, 3, 4, 5])
+        went[key] += 1
+        held.release(world.now)
+    assert went == {"w0": 20, "w1": 20}
+
+
 def test_a_worker_of_unknown_page_size_is_not_cheaper_for_it() -> None:
     """It is weighed as if it had to compute the whole prompt."""
     world = KvWorld(1)
@@ -297,3 +330,16 @@ def test_a_worker_that_left_leaves_nothing_behind() -> None:
     held.release(1.0)
     world.book.tick(9.0)
     assert world.kv.weigh(Ask(work=world.prompt(tokens_of(5))), Pool([world.workers[0]]), 0) is None
+
+
+def test_a_worker_that_comes_back_at_once_keeps_what_it_announces_anew() -> None:
+    """The end of a request to its former life voids a promise of that life alone."""
+    world = KvWorld(1)
+    prompt = tokens_of(5)
+    _, held = world.send(prompt)
+    world.book.close(world.workers[0])
+    world.book.open(world.workers[0], "vllm")
+    world.store(0, prompt)
+    held.release(1.0)
+    world.book.tick(9.0)
+    assert world.terms(prompt)["w0"]["hits"] == 5

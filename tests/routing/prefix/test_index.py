@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from infera_cli.blocks import chain
 from infera_cli.protocol.kv_events import Cleared, Removed, Stored, decode
-from infera_cli.routing.prefix import PrefixIndex, Slot, first_parent, unit_of
+from infera_cli.routing.prefix import BLOCK_BYTES, PrefixIndex, Slot, first_parent, unit_of
 from tests.fixtures.kv_events.recorded import Recording
 
 SIZE = 16
@@ -222,6 +223,37 @@ def test_c28_salts_adapters_and_images_never_match_plain_text() -> None:
     assert not index.depths(chain(tokens, SIZE, first_parent("s", None)), slot.bit)
 
 
+@pytest.mark.parametrize(("adapter", "first", "salt"), [
+    ("a", ["a", "a"], "a"), ("a", ["a"], None), (None, ["a"], "a"), ("a", [["lora", "a"]], None),
+    ("a", [["lora", "a"], ["cache_salt", "s"]], "s"), (None, [["cache_salt", "s"]], "s"),
+])  # fmt: skip
+def test_c28_a_salt_may_be_named_as_its_adapter_and_keys_may_be_tagged(
+    adapter: str | None, first: list[Any], salt: str | None
+) -> None:
+    """Keys come in order: the adapter's name, then images, then the salt; of two equal ones the last is the salt."""
+    index = PrefixIndex()
+    slot = index.open("w")
+    tokens = tokens_of(1)
+    index.store(slot, None, [1], tokens, SIZE, adapter=adapter, extras=[first])
+    for other in (None, "a", "s"):
+        found = index.depths(chain(tokens, SIZE, first_parent(adapter, other)), slot.bit)
+        assert bool(found) == (other == salt)
+
+
+@pytest.mark.parametrize("extras", [
+    [None, ["0123abcd"]], [["0123abcd", "s"], None], [[["0123abcd", 0], "s"], None], [[b"digest"], None],
+])  # fmt: skip
+def test_c28_what_is_no_salt_is_an_image_in_whatever_form(extras: list[Any]) -> None:
+    """Older engines give an image's hash as bare text; plain text with or without the salt matches none of it."""
+    index = PrefixIndex()
+    slot = index.open("w")
+    tokens = tokens_of(2)
+    index.store(slot, None, [1, 2], tokens, SIZE, extras=extras)
+    for salt in (None, "s"):
+        found = dict(index.depths(chain(tokens, SIZE, first_parent(None, salt)), slot.bit))
+        assert found.get(slot.bit, 0) == (1 if extras[0] is None and salt is None else 0)
+
+
 def test_promises_count_until_they_lapse_or_come_true() -> None:
     """A routed prompt's blocks are credited at once; what is never announced is void (rulings 16)."""
     world = World()
@@ -237,6 +269,43 @@ def test_promises_count_until_they_lapse_or_come_true() -> None:
     world.index.promise(slot, hashes, 2, until=20.0)  # somebody else asks for the same
     assert world.index.lapse(slot, hashes, 2, 10.0) == 0
     assert world.hits(slot, tokens) == 4
+
+
+def test_a_promise_of_a_worker_that_left_takes_nothing_from_whoever_comes_after() -> None:
+    """Its place is given to another, whose blocks are real; what is said of the old one counts no more."""
+    index = PrefixIndex()
+    tokens = tokens_of(3)
+    hashes = chain(tokens, SIZE)
+    gone = index.open("gone")
+    index.promise(gone, hashes, 0, until=600.0)
+    index.close(gone)
+    new = index.open("new")
+    assert new.number == gone.number
+    index.store(new, None, [1, 2, 3], tokens, SIZE)
+    assert index.lapse(gone, hashes, 0, 600.0) == 0
+    index.promise(gone, hashes, 0, until=600.0)
+    assert index.store(gone, None, [7], tokens[:SIZE], SIZE).refused
+    assert index.remove(gone, [1]) == 1
+    assert dict(index.depths(hashes, new.bit)) == {new.bit: 3}
+    index.close(new)
+    assert (index.size, len(index)) == (0, 0)
+
+
+def test_promises_keep_to_a_share_of_the_limit() -> None:
+    """However many prompts are under way: real blocks stay, and the index stays under its limit."""
+    index = PrefixIndex(max_bytes=400 * BLOCK_BYTES)
+    slot = index.open("w")
+    held = tokens_of(100)
+    index.store(slot, None, list(range(1, 101)), held, SIZE)
+    asked = [chain(tokens_of(60, salt=number), SIZE) for number in range(1, 12)]
+    for hashes in asked:
+        index.promise(slot, hashes, 0, until=10.0)
+        assert index.size <= 400 * BLOCK_BYTES
+    assert dict(index.depths(asked[0], slot.bit)) == {slot.bit: 50}
+    assert dict(index.depths(chain(held, SIZE), slot.bit)) == {slot.bit: 100}
+    for hashes in asked:
+        index.lapse(slot, hashes, 0, 10.0)
+    assert index.size == 200 * BLOCK_BYTES
 
 
 @pytest.mark.parametrize("name", ["int", "bytes"])

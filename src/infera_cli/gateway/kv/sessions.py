@@ -25,11 +25,11 @@ _PER_BLOCK = 48
 class _Turn:
     """The last turn of a session."""
 
-    __slots__ = ("chain", "number", "parts", "unit")
+    __slots__ = ("chain", "kind", "number", "parts")
 
-    def __init__(self, number: int, unit: int, chain: Sequence[int], parts: Parts) -> None:
+    def __init__(self, number: int, kind: tuple[str, int], chain: Sequence[int], parts: Parts) -> None:
         self.number = number
-        self.unit = unit
+        self.kind = kind
         self.chain = chain
         self.parts = parts
 
@@ -43,16 +43,17 @@ class Sessions:
         self._breaks: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def saw(self, session: str, prompt: Prompt) -> None:
-        """A turn of `session`, with the hashes of its prompt."""
-        (_, unit), chain = next(iter(prompt.chains.items()))
-        parts = prompt.parts
-        before = self._turns.get(session)
+        """A turn of `session`, with the hashes of its prompt. Only what was made in one way is compared."""
+        before, parts = self._turns.get(session), prompt.parts
         number = before.number + 1 if before is not None else 1
-        if before is not None and before.unit == unit and before.chain is not chain:
+        kind = before.kind if before is not None and before.kind in prompt.chains else min(prompt.chains)
+        chain = prompt.chains[kind]
+        if before is not None and before.kind == kind and before.chain is not chain:
             common = common_blocks(before.chain, chain)
             if common < len(before.chain):
-                self._broke(session, number, first_difference(before.parts, parts), (len(before.chain) - common) * unit)
-        self._turns.put(session, _Turn(number, unit, chain, parts), _PER_BLOCK * (len(chain) + len(parts)))
+                lost = (len(before.chain) - common) * kind[1]
+                self._broke(session, number, first_difference(before.parts, parts), lost)
+        self._turns.put(session, _Turn(number, kind, chain, parts), _PER_BLOCK * (len(chain) + len(parts)))
 
     def _broke(self, session: str, turn: int, part: str, tokens: int) -> None:
         earlier = self._breaks.pop(session, None)

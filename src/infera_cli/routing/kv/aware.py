@@ -2,7 +2,8 @@
 
     cost(t) = w · (B − hits(t)) + w_mm · (images not held by t) + load(t)
 
-The least (cost, load) wins; full ties go round (rulings 16).
+The least (cost, load) wins; full ties go round (rulings 16). Where block sizes differ all of it is in tokens; an
+image, or a prompt without a full block, then counts the same wherever it goes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Weighed(NamedTuple):
     target: Target
     hits: int
     chain: Sequence[int]
+    empty: float
 
 
 class KvAware:
@@ -89,7 +91,9 @@ class KvAware:
             ties = [one for one in weighed if one.cost == cost and one.load == load]
             best = ties[(turn + self.book.spin) % len(ties)]
         length = prompt.lengths.get(best.target.style, 0)
-        choice = prompt.choice = Choice(best.at, best.target, best.hits, best.chain, length, prompt.images or ())
+        choice = prompt.choice = Choice(
+            best.at, best.target, best.hits, best.chain, length, prompt.images or (), best.empty
+        )
         return choice
 
     def _terms(self, one: Weighed) -> dict[str, float]:
@@ -110,28 +114,33 @@ class KvAware:
         """All targets in comparison; with `best`, of each kind only those that nobody of it is better than."""
         seats = self.book.seats(pool)
         if ask.only is not None and "#" in ask.only:
-            seats = [(at, target) for at, target in seats if target.key == ask.only]
+            seats = [(at, target) for at, target in seats if _is_named(target, ask.only)]
         if not seats:
             return []
         base = self._weights.of(pool.workers[0].spec.role) * prompt.factor
         weight = 0.0 if prompt.images is not None else base
         groups = _by_kind(seats, prompt)
+        smallest = 1
         in_tokens = len(groups) > 1 and len({unit for _, unit in groups}) > 1
+        if in_tokens:
+            smallest = min((unit for _, unit in groups if unit), default=1)
         found: list[Weighed] = []
         for kind, members in groups.items():
             chain = prompt.chains.get(kind, ())
-            some = self._group(members, chain, weight, kind[1] if in_tokens else 1, best=best)
+            unit = (kind[1] or smallest) if in_tokens else 1
+            some = self._group(members, chain, weight, unit, smallest / unit, best=best)
             found = found + some if found else some
         if prompt.images:
-            found = [self._with_images(one, prompt.images, base * BLOCKS_PER_IMAGE) for one in found]
+            found = [self._with_images(one, prompt.images, base * BLOCKS_PER_IMAGE * smallest) for one in found]
         return found
 
     def _group(
-        self, members: Sequence[Seat], chain: Sequence[int], weight: float, unit: int, *, best: bool
+        self, members: Sequence[Seat], chain: Sequence[int], weight: float, unit: int, empty: float, *, best: bool
     ) -> list[Weighed]:
         """Targets that hash alike; one whose page size is unknown is taken to have the largest known.
 
-        `unit` is what a block counts: 1, or its tokens where sizes differ.
+        `unit` is what a block counts: 1, or its tokens where sizes differ; `empty` blocks are what a prompt without a
+        full one counts.
         """
         blocks, scale = len(chain), self.book.scale
         hits: dict[int, int] = self._hits(members, chain) if weight else {}
@@ -149,7 +158,7 @@ class KvAware:
                 if cost < least:
                     least = cost
                     found.clear()
-            found.append(Weighed(cost, load * unit, at, target, held, chain))
+            found.append(Weighed(cost, load * unit, at, target, held, chain, empty))
         return found
 
     def _hits(self, members: Sequence[Seat], chain: Sequence[int]) -> dict[int, int]:
@@ -170,6 +179,12 @@ class KvAware:
     def _with_images(one: Weighed, images: Sequence[int], weight: float) -> Weighed:
         missing = sum(image not in one.target.images for image in images)
         return one._replace(cost=one.cost + weight * missing)
+
+
+def _is_named(target: Target, key: str) -> bool:
+    """Whether `key`, `<worker id>#dp<rank>`, means the target; a worker without ranks is its own rank 0."""
+    worker, _, rank = key.partition("#dp")
+    return target.worker.id == worker and rank.isdecimal() and int(rank) == (target.rank or 0)
 
 
 def _by_kind(seats: Sequence[Seat], prompt: Prompt) -> dict[Kind, Sequence[Seat]]:

@@ -49,7 +49,7 @@ class Target:
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
     """Where a prompt goes, and what is known about it there. `hits` and `blocks` are in units of the target, `length`
-    is in its tokens.
+    is in its tokens. `empty` blocks are what the prompt counts where it has no full one.
 
     It must not lead back to its prompt, which knows it: nobody would ever free the two.
     """
@@ -60,6 +60,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     chain: Sequence[int]
     length: int = 0
     images: Sequence[int] = ()
+    empty: float = 1.0
 
     @property
     def blocks(self) -> int:
@@ -157,7 +158,7 @@ class KvBook:
         target, chain = choice.target, choice.chain
         self.spin += 1
         target.picks += 1
-        self._charge(target, len(chain) - choice.hits if chain else 1.0)
+        self._charge(target, len(chain) - choice.hits if chain else choice.empty)
         target.active.add(chain)
         for image in choice.images:
             target.images[image] = None

@@ -19,16 +19,34 @@ def first_parent(adapter: str | None, salt: str | None) -> int:
     return xxh3_64_intdigest(_APART.join(("adapter", adapter or "", "salt", salt or "")).encode("utf-8", "replace"))
 
 
-def salt_in(extra: Sequence[Any] | None, adapter: str | None) -> str | None:
-    """The salt among the extra keys of a prompt's first block: the text that is not the adapter's name."""
-    if extra is None:
-        return None
-    return next((key for key in extra if isinstance(key, str) and key != adapter), None)
+def of_block(
+    extra: Sequence[Any], adapter: str | None, salt: str | None = None, *, first: bool
+) -> tuple[str | None, list[Any]]:
+    """The salt that a block's extra keys tell, and all that is neither the salt nor the adapter's name.
+
+    Keys come in the order adapter, images, salt, with a tag or without; the salt stands at a prompt's `first` block
+    alone. `salt` is one that was told beside them.
+    """
+    texts, rest = [], []
+    for key in extra:
+        match key:
+            case str():
+                texts.append(key)
+            case ["lora", str(name)] if name == adapter:
+                pass
+            case ["cache_salt", str(tagged)] if first:
+                salt = tagged
+            case _:
+                rest.append(key)
+    if adapter in texts:
+        texts.remove(adapter)
+    if salt in texts:
+        texts.remove(salt)
+    elif first and salt is None and texts:
+        salt = texts.pop()
+    return salt, rest + texts
 
 
-def mixed_in(parent: int, extra: Sequence[Any] | None) -> int:
+def mixed_in(parent: int, solid: Sequence[Any]) -> int:
     """`parent` with the images and embeddings of the next block mixed in, so that text alone never matches it."""
-    if extra is None:
-        return parent
-    solid = [key for key in extra if not isinstance(key, str)]
     return xxh3_64_intdigest(repr(solid).encode("utf-8", "replace"), seed=parent) if solid else parent

@@ -20,6 +20,8 @@ _AT_ONCE = 4096
 """Blocks that are forgotten within one call; more are forgotten bit by bit by `tidy`."""
 _SETS = 4096
 """Different sets of ranks that may be remembered before those no longer in use are forgotten."""
+_PROMISED_SHARE = 4
+"""Promises take at most one part in so many of the limit; what is promised beyond that counts as not held."""
 _SLACK = 0.02
 """How far under its limit the index is brought when it is over."""
 
@@ -56,6 +58,7 @@ class PrefixIndex:
         self._numbers = 0
         self._dead: deque[tuple[int, list[int]]] = deque()
         self._entries = 0
+        self._promised = 0
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -65,7 +68,7 @@ class PrefixIndex:
     @property
     def size(self) -> int:
         """Estimated bytes of all maps."""
-        return (self._entries + len(self._holders)) * BLOCK_BYTES + self._waiting
+        return (self._entries + self._promised + len(self._holders)) * BLOCK_BYTES + self._waiting
 
     # ── ranks come and go ────────────────────────────────────────────────────────────────────────────
     def open(self, name: str) -> Slot:
@@ -76,9 +79,11 @@ class PrefixIndex:
         return slot
 
     def close(self, slot: Slot) -> None:
-        """The worker left."""
+        """The worker left. What still knows its slot changes nothing any more: the number is given to another."""
         self._bury(slot)
         del self.slots[slot.number]
+        slot.bit = 0
+        slot.blocks, slot.copies, slot.orphans, slot.pending = {}, {}, Orphans(), {}
 
     def clear(self, slot: Slot) -> None:
         """The rank holds nothing, as far as anybody knows."""
@@ -104,6 +109,7 @@ class PrefixIndex:
         held = [hash_ for hash_ in slot.blocks.values() if isinstance(hash_, int)]
         held += slot.pending
         self._entries -= len(slot.blocks)
+        self._promised -= len(slot.pending)
         self._waiting -= slot.orphans.bytes
         self._dead.append((slot.number, held))
         self.tidy(_AT_ONCE)
@@ -136,7 +142,7 @@ class PrefixIndex:
         root = parent is None
         if not length or len(tokens) != length * block_size or not slot.takes(group, block_size, root=root):
             return _REFUSED
-        if extras is not None and len(extras) != length:
+        if not slot.bit or (extras is not None and len(extras) != length):
             return _REFUSED
         try:
             run = Run(parent, hashes, pack(tokens), adapter, salt, extras)
@@ -155,7 +161,7 @@ class PrefixIndex:
             self._waiting += slot.orphans.bytes - waiting
         if (
             self.max_bytes is not None
-            and (self._entries + len(self._holders)) * BLOCK_BYTES + self._waiting > self.max_bytes
+            and (self._entries + self._promised + len(self._holders)) * BLOCK_BYTES + self._waiting > self.max_bytes
         ):
             self._shrink(self.max_bytes)
         if count < 0:
@@ -180,8 +186,10 @@ class PrefixIndex:
             if not others & bit:
                 holders[hash_] = self._shared(others | bit)
         if slot.pending:  # promises that came true
+            promised = len(slot.pending)
             for hash_ in fresh:
                 slot.pending.pop(hash_, None)
+            self._promised -= promised - len(slot.pending)
         return len(fresh)
 
     def remove(self, slot: Slot, hashes: Iterable[int], group: int | None = None) -> int:
@@ -207,11 +215,22 @@ class PrefixIndex:
     # ── credit ───────────────────────────────────────────────────────────────────────────────────────
     def promise(self, slot: Slot, hashes: Sequence[int], start: int, until: float) -> None:
         """A prompt was routed there: its blocks from place `start` on count as held, `until` it lapses."""
-        bit, pending, holders = slot.bit, slot.pending, self._holders
+        bit, pending, holders, limit = slot.bit, slot.pending, self._holders, self.max_bytes
+        if not bit:
+            return
+        before = len(pending)
+        room = len(hashes) if limit is None else limit // _PROMISED_SHARE // (2 * BLOCK_BYTES) - self._promised
         for hash_ in hashes[start:]:
-            if hash_ in pending or not holders.get(hash_, 0) & bit:
+            if hash_ in pending:
+                pending[hash_] = until
+            elif not holders.get(hash_, 0) & bit:
+                if len(pending) - before >= room:
+                    break
                 self._add(hash_, bit)
                 pending[hash_] = until
+        self._promised += len(pending) - before
+        if limit is not None and self.size > limit:
+            self._shrink(limit)
 
     def lapse(self, slot: Slot, hashes: Sequence[int], start: int, until: float) -> int:
         """Promises among `hashes` that hold no longer than `until` are void; returns how many."""
@@ -222,6 +241,7 @@ class PrefixIndex:
                     del slot.pending[hash_]
                     self._discard(hash_, slot.bit)
                     void += 1
+        self._promised -= void
         return void
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from functools import lru_cache
 from xxhash import xxh3_64_intdigest
 
 from infera_cli.blocks import FIRST_PARENT
-from infera_cli.routing.prefix.identity import first_parent, mixed_in, salt_in
+from infera_cli.routing.prefix.identity import first_parent, mixed_in, of_block
 from infera_cli.routing.prefix.orphans import Orphans, Run
 
 SMALLEST_UNIT = 16
@@ -95,10 +95,19 @@ class Slot:
             return self.blocks[run.parent]
         if run.adapter is None and run.salt is None and run.extras is None:
             return FIRST_PARENT
-        salt = run.salt
-        if salt is None and run.extras is not None:
-            salt = salt_in(run.extras[0], run.adapter)
+        salt, extra = run.salt, run.extras[0] if run.extras is not None else None
+        if extra is not None:
+            salt, _ = of_block(extra, run.adapter, salt, first=True)
         return first_parent(run.adapter, salt)
+
+    @staticmethod
+    def _mixed(parent: int, run: Run, place: int) -> int:
+        """`parent` with what else makes the run's block at `place`."""
+        extra = run.extras[place] if run.extras is not None else None
+        if extra is None:
+            return parent
+        first = place == 0 and run.parent is None
+        return mixed_in(parent, of_block(extra, run.adapter, run.salt if first else None, first=first)[1])
 
     def _link_blocks(self, run: Run, width: int) -> list[int]:
         blocks, tokens, extras, at = self.blocks, run.tokens, run.extras, 0
@@ -107,7 +116,7 @@ class Slot:
         fresh = []
         for place, key in enumerate(run.hashes):
             if extras is not None:
-                parent = mixed_in(parent, extras[place])
+                parent = self._mixed(parent, run, place)
             parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[at : at + width])
             at += width
             if key in blocks:
@@ -123,7 +132,7 @@ class Slot:
         fresh = []
         for place, key in enumerate(run.hashes):
             if run.extras is not None:
-                before = mixed_in(before, run.extras[place])
+                before = self._mixed(before, run, place)
             part += run.tokens[place * page : (place + 1) * page]
             whole = len(part) == width
             if whole:
