@@ -130,6 +130,10 @@ class TooManyRequests(RequestError):
     type = "rate_limit_error"
 
 
+class QuotaUsedUp(TooManyRequests):
+    """The caller's key has sent what it may for now, however empty the server is."""
+
+
 # ── the fleet's fault ────────────────────────────────────────────────────────────────────────────────
 class FleetError(InferaError):
     """The request was fine, the fleet could not serve it."""

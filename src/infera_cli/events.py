@@ -12,6 +12,13 @@ Outcome = Literal["ok", "4xx", "5xx", "broken", "timeout", "client_gone", "rejec
 """How a relayed request ended: a 2xx/3xx answer complete; a worker's 4xx or 5xx; a broken or failed stream;
 a time-out of ours; the client left first; refused here before any worker was asked."""
 
+Reason = Literal[
+    "bad_request", "unauthorized", "forbidden", "unknown_model", "body_timeout", "body_too_large", "headers_too_large",
+    "full", "quota", "nothing_routable", "other",
+]
+"""Why a request was refused here, whatever status its client was told: `full` is the router, its queue or every worker,
+`quota` the caller's key."""
+
 
 class RequestDone:
     """One relayed request is over; never changed once made.
@@ -23,7 +30,7 @@ class RequestDone:
 
     __slots__ = (
         "bytes_in", "bytes_out", "chunks", "error", "expected_cached", "first_byte", "id", "model",
-        "outcome", "path", "peer", "picked", "received", "retries", "sent", "session", "started", "status",
+        "outcome", "path", "peer", "picked", "reason", "received", "retries", "sent", "session", "started", "status",
         "streamed", "tail", "total", "why", "worker",
     )  # fmt: skip
 
@@ -32,7 +39,7 @@ class RequestDone:
         why: str, status: int, outcome: Outcome, retries: int, streamed: bool, started: float,
         received: float | None, picked: float | None, sent: float | None, first_byte: float | None, total: float,
         chunks: int, bytes_in: int, bytes_out: int, tail: bytes, peer: str, error: str | None = None,
-        expected_cached: int | None = None,
+        expected_cached: int | None = None, reason: Reason | None = None,
     ) -> None:  # fmt: skip
         self.id = id
         self.path = path
@@ -56,6 +63,7 @@ class RequestDone:
         self.tail = tail
         self.peer = peer
         self.error = error
+        self.reason: Reason | None = reason  # of a refusal
         self.expected_cached = expected_cached  # prompt tokens that the router thought to be in the worker's cache
 
 

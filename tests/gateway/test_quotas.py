@@ -49,6 +49,18 @@ async def test_over_its_quota_a_key_is_told_when_to_come_back(serve: Serve, tmp_
     assert len([call for call in setup.u1.calls if call.head.path == raw.CHAT]) == 3
 
 
+async def test_the_metrics_tell_a_quota_from_a_full_router(serve: Serve, tmp_path: Path) -> None:
+    """What a key used up counts as quota, a model it may not use as forbidden; the router was never full."""
+    setup = await guarded(serve, tmp_path)
+    for _ in range(3):
+        await ask(setup, "small")
+    await ask(setup, "small", MESSAGES)
+    await ask(setup, "many")
+    found = await setup.server.metrics()
+    counted = [found[f'infera_requests_rejected_total{{reason="{why}"}}'] for why in ("quota", "forbidden", "full")]
+    assert counted == [2, 1, 0]
+
+
 async def test_a_model_that_is_not_the_keys_is_403(serve: Serve, tmp_path: Path) -> None:
     """Names the key's models, never the key; a request without a model is refused, too."""
     setup = await guarded(serve, tmp_path)

@@ -8,12 +8,19 @@ import pytest
 
 from infera_cli.errors import InferaError, NoRoutableWorker, TooManyRequests, Unauthorized, UpstreamTimeout
 from infera_cli.gateway.refusals import error_event, refusal
-from tests.gateway.conftest import Serve
+from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
 from tests.support.stub import Step
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 FULL = TooManyRequests("full", code="server_overloaded", retry_after=10)
+
+
+async def refused_for(setup: Setup) -> dict[str, float]:
+    """How many requests were refused, by the reason in the metrics."""
+    name = 'infera_requests_rejected_total{reason="'
+    found = await setup.server.metrics()
+    return {key.removeprefix(name).rstrip('"}'): n for key, n in found.items() if key.startswith(name) and n}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,7 @@ def test_an_error_inside_a_stream_is_an_event_of_the_api() -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_full_router_says_so_in_both_apis(serve: Serve) -> None:
-    """429 server_overloaded and 529 overloaded_error, with a wait of at least two seconds."""
+    """429 server_overloaded and 529 overloaded_error, a wait of at least two seconds, and one reason in the metrics."""
     setup = await serve(1, "--max-inflight", "1")
     setup.u1.always([Step.HANG])
     async with await raw.Client.connect(setup.url) as client:
@@ -54,6 +61,7 @@ async def test_a_full_router_says_so_in_both_apis(serve: Serve) -> None:
         messages = await raw.post(setup.url, MESSAGES)
     assert (chat.status, chat.json()["error"]["code"]) == (429, "server_overloaded")
     assert (messages.status, messages.json()["error"]["type"]) == (529, "overloaded_error")
+    assert await refused_for(setup) == {"full": 2}
     for response in (chat, messages):
         assert response.get("x-should-retry") == "true"
         assert 2 <= int(response.get("retry-after") or 0) <= 60
@@ -61,9 +69,10 @@ async def test_a_full_router_says_so_in_both_apis(serve: Serve) -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_nobody_to_send_to_is_said_in_both_apis(serve: Serve) -> None:
-    """503 and 529 when the only worker is drained."""
+    """503 and 529 when the only worker is drained; one reason in the metrics."""
     setup = await serve(1)
     await raw.post(setup.url, "/v1/admin/workers/u1/drain")
     chat, messages = [await raw.post(setup.url, path) for path in (CHAT, MESSAGES)]
     assert (chat.status, messages.status) == (503, 529)
+    assert await refused_for(setup) == {"nothing_routable": 2}
     assert messages.json()["error"]["type"] == "overloaded_error"

@@ -183,15 +183,16 @@ def test_names_that_no_worker_lists_become_other() -> None:
 
 
 def test_refusals_are_counted_by_reason_and_status() -> None:
-    """A refused request has a reason, its literal status as outcome, and no worker."""
+    """A refused request has the reason that it was refused for, its literal status as outcome, and no worker."""
     world = World()
-    for status in (429, 503, 503, 418):
-        world.bus.emit(done(outcome="rejected", status=status, worker=None, picked=None, sent=None))
+    for status, reason in ((429, "full"), (503, "nothing_routable"), (529, "nothing_routable"), (429, "quota")):
+        world.bus.emit(done(outcome="rejected", status=status, reason=reason, worker=None, picked=None, sent=None))
     found = world.scrape()
     assert found['infera_requests_rejected_total{reason="full"}'] == 1
     assert found['infera_requests_rejected_total{reason="nothing_routable"}'] == 2
-    assert found['infera_requests_rejected_total{reason="other"}'] == 1
-    assert found['infera_request_duration_seconds_count{router="mixed",outcome="503"}'] == 2
+    assert found['infera_requests_rejected_total{reason="quota"}'] == 1
+    assert found['infera_requests_rejected_total{reason="other"}'] == 0
+    assert found['infera_request_duration_seconds_count{router="mixed",outcome="503"}'] == 1
     assert found['infera_requests_total{model="m",worker_id="",outcome="rejected"}'] == 4
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from infera_cli.errors import Forbidden, TooManyRequests
+from infera_cli.errors import Forbidden, QuotaUsedUp
 from infera_cli.gateway.identity import identify
 from infera_cli.gateway.plan import Plan, go_on
 from infera_cli.gateway.translation.relay import AliasedRelay
@@ -40,7 +40,7 @@ class Quotas:
         """By key: how many requests may still come at once, and when that was true (seconds)."""
 
     def begin(self, relay: Relay) -> None:
-        """See Plan. Raises Forbidden, TooManyRequests."""
+        """See Plan. Raises Forbidden, QuotaUsedUp."""
         body = relay.body if relay.body is not None else b""
         model, session, pin = identify(relay.head, body, self._gate.random_bytes)
         key = self._gate.access.key_shown(relay.head.headers)
@@ -57,7 +57,7 @@ class Quotas:
         left = min(float(per_minute), left + (now - since) * per_minute / 60)
         if left < 1:
             self._left[key] = left, now
-            raise TooManyRequests(
+            raise QuotaUsedUp(
                 f"This key may send {per_minute} requests a minute, and they are used up.",
                 retry_after=(1 - left) * 60 / per_minute,
             )

@@ -5,8 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from infera_cli.errors import InferaError
-from infera_cli.events import Outcome, RequestDone
+from infera_cli.errors import (
+    AllFull,
+    BodyTooLarge,
+    Forbidden,
+    HeadersTooLarge,
+    InferaError,
+    ModelNotFound,
+    NoRoutableWorker,
+    NotFound,
+    QuotaUsedUp,
+    RequestError,
+    RequestTimeout,
+    TooManyRequests,
+    Unauthorized,
+)
+from infera_cli.events import Outcome, Reason, RequestDone
 from infera_cli.routing.pipeline import DIRECT
 from infera_cli.routing.prompt import Prompt
 
@@ -14,7 +28,32 @@ if TYPE_CHECKING:
     from infera_cli.gateway.relay import Relay
 
 
-def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | None, now: float) -> RequestDone:
+_REASONS: dict[type[InferaError], Reason] = {
+    QuotaUsedUp: "quota",
+    TooManyRequests: "full",
+    AllFull: "full",
+    NoRoutableWorker: "nothing_routable",
+    Unauthorized: "unauthorized",
+    Forbidden: "forbidden",
+    ModelNotFound: "unknown_model",
+    NotFound: "other",
+    RequestTimeout: "body_timeout",
+    BodyTooLarge: "body_too_large",
+    HeadersTooLarge: "headers_too_large",
+    RequestError: "bad_request",
+    InferaError: "other",
+}
+"""By class; a class without a row has that of its nearest ancestor."""
+
+
+def reason_of(error: InferaError) -> Reason:
+    """Why a request was refused, the same in every API."""
+    return next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)
+
+
+def record_of(
+    relay: Relay, worker: str | None, outcome: Outcome, error: str | None, now: float, reason: Reason | None = None
+) -> RequestDone:
     """What happened to `relay`, which ends `now`."""
     began, answer = relay.started, relay.answer
     return RequestDone(
@@ -40,6 +79,7 @@ def record_of(relay: Relay, worker: str | None, outcome: Outcome, error: str | N
         tail=answer.tail(),
         peer=relay.client.peer,
         error=error,
+        reason=reason,
         expected_cached=_expected(relay.ask.work) if relay.ask.work is not None else None,
     )
 
@@ -52,6 +92,7 @@ def unread(
         id=request, path=_path_of(target), model=None, session=session, worker=None, why="", status=status,
         outcome="rejected", retries=0, streamed=False, started=now, received=None, picked=None, sent=None,
         first_byte=None, total=0.0, chunks=0, bytes_in=0, bytes_out=0, tail=b"", peer=peer, error=error.message,
+        reason=reason_of(error),
     )  # fmt: skip
 
 

@@ -11,13 +11,13 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from infera_cli.errors import BrokenStream, InferaError, ModelNotFound, NoRoutableWorker
-from infera_cli.events import Outcome, WorkerFault
+from infera_cli.events import Outcome, Reason, WorkerFault
 from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.identity import identify
 from infera_cli.gateway.overdue import too_late
 from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
-from infera_cli.gateway.record import record_of
+from infera_cli.gateway.record import reason_of, record_of
 from infera_cli.gateway.refusals import too_large, unreachable
 from infera_cli.gateway.upstream.http import Connection
 from infera_cli.gateway.upstream.receiver import Receiver
@@ -346,7 +346,7 @@ class Relay(Receiver):
             self.gate.dispatcher.fleet.reject()
         self.answer.keep_alive = self.answer.keep_alive and self.complete
         self._say_no(error)
-        self._end("refused", "rejected", error.message)
+        self._end("refused", "rejected", error.message, reason_of(error))
 
     def give_up(self, error: InferaError, outcome: Outcome = "5xx") -> None:
         if self.trip is None or not self.trip.gave_up(error, outcome):
@@ -375,7 +375,7 @@ class Relay(Receiver):
         if connecting is not None:
             connecting.cancel()
 
-    def _end(self, state: State, outcome: Outcome, error: str | None = None) -> None:
+    def _end(self, state: State, outcome: Outcome, error: str | None = None, reason: Reason | None = None) -> None:
         now = self.gate.clock()
         if self.trip is not None:
             self.trip.ended(outcome)
@@ -386,7 +386,7 @@ class Relay(Receiver):
         self.connection = None
         self.body = None
         self.journey.move(state)
-        self.gate.leave(self, record_of(self, worker.id if worker else None, outcome, error, now))
+        self.gate.leave(self, record_of(self, worker.id if worker else None, outcome, error, now, reason))
         self.client.relay_ended(self, now)
 
     def ids(self) -> bytes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from infera_cli.events import Bus, Event, Reloaded, RequestDone, WorkerChanged, WorkerFault
+from infera_cli.events import Bus, Event, Reason, Reloaded, RequestDone, WorkerChanged, WorkerFault
 from infera_cli.telemetry import exposition
 from infera_cli.telemetry.names import LAG_BUCKETS, REQUEST_BUCKETS, STAGE_BUCKETS
 from infera_cli.telemetry.recorder import Batch
@@ -29,16 +29,6 @@ _MAX_MODELS = 1000
 
 _WIRE_OUTCOMES = ("ok", "4xx", "5xx", "error")
 _SAME = frozenset({"ok", "4xx", "5xx"})
-_REJECTIONS = {
-    400: "bad_request",
-    401: "unauthorized",
-    404: "unknown_model",
-    408: "body_timeout",
-    413: "body_too_large",
-    429: "full",
-    431: "headers_too_large",
-    503: "nothing_routable",
-}
 
 
 class Metrics:
@@ -56,7 +46,7 @@ class Metrics:
         self.served: dict[tuple[str, str], Served] = {}
         self.durations = {(ROUTERS[0], outcome): Histogram(REQUEST_BUCKETS) for outcome in _WIRE_OUTCOMES}
         self.stages = {stage: Histogram(STAGE_BUCKETS) for stage in ("queue", "pick", "connect")}
-        self.rejected = dict.fromkeys((*_REJECTIONS.values(), OTHER), 0)
+        self.rejected = dict.fromkeys(get_args(Reason), 0)
         self.unserved: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[tuple[str, str]] = Counter()
         self.reloads = {"ok": 0, "refused": 0}
@@ -74,7 +64,7 @@ class Metrics:
             self._duration(wire).observe_all([done.total for done in same])
         rejected = [done for done in batch if done.outcome == "rejected"]
         for done in rejected:
-            self.rejected[_REJECTIONS.get(done.status, OTHER)] += 1
+            self.rejected[done.reason or OTHER] += 1
         self._unserved(known, rejected)
         self._relayed(known, [done for done in batch if done.outcome != "rejected"] if rejected else batch)
 

@@ -94,8 +94,11 @@ STAGES = Family(
     "The router's own part: queue (body and admission), pick, connect (until the request is handed over).",
 )  # fmt: skip
 REJECTED = Family(
-    "infera_requests_rejected_total", "counter", ("reason",), "Requests refused before a worker was asked."
-)
+    "infera_requests_rejected_total", "counter", ("reason",),
+    "Requests refused before a worker was asked, by the cause, whatever status the client's API has for it: full "
+    "(the router, its queue, or every worker), quota (of the caller's key), nothing_routable, unknown_model, "
+    "unauthorized, forbidden, bad_request, body_timeout, body_too_large, headers_too_large, other.",
+)  # fmt: skip
 SESSIONS = Family("infera_router_sessions", "gauge", (), "Session pins held.")
 AFFINITY_HITS = Family(
     "infera_router_affinity_hits_total", "counter", (), "Picks that followed a session's pin."
