@@ -57,6 +57,11 @@ class Enrolled:
             self._records[worker_id] = record
             self._enter(record, before)
 
+    def refuse_nameless(self, key: bytes, reason: str) -> None:
+        """A record was written whose key names no worker."""
+        self.refused += 1
+        log.warning("a record in %s %s: %a; it is ignored", self._source, reason, key)
+
     def drop(self, worker_id: str) -> None:
         """A record was deleted, or its lease ran out."""
         self._complained.pop(worker_id, None)

@@ -48,8 +48,9 @@ class WorkerRecord:
     """What a worker says about itself.
 
     `kv_events_endpoint` and `kv_replay_endpoint` are those of rank 0, or of this very rank where `dp_rank` is set;
-    `kv_block_size` is in tokens, and None keeps the worker out of kv-aware routing. `dp_size` counts ranks behind
-    this address. `infera_engine` is the engine's own name where `engine` may not say it (rulings 22).
+    `kv_block_size` is in tokens, and only a claim: the size in the worker's events counts, whether they bear it out or
+    it is None. `dp_size` counts ranks behind this address. `infera_engine` is the engine's own name where `engine` may
+    not say it (rulings 22).
     """
 
     worker_id: str

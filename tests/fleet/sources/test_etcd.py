@@ -157,7 +157,8 @@ async def test_a_second_worker_of_one_url_is_told_and_counted(etcd: Etcd) -> Non
 
 
 async def test_keys_without_a_name_are_ignored(etcd: Etcd) -> None:
-    """The prefix itself, or a key with spaces, is nobody, and does not look like a change that was missed."""
+    """The prefix itself, or a key with spaces, is nobody, is counted once, and does not look like a change that was
+    missed."""
     put(etcd, "")
     put(etcd, "a b")
     put(etcd, "a")
@@ -167,6 +168,15 @@ async def test_keys_without_a_name_are_ignored(etcd: Etcd) -> None:
         await router.sees("a", "b")
         await asyncio.sleep(0.3)
         assert router.source.reconnects == 0
+        assert router.enrolled.refused == 2
+        put(etcd, "c d")
+        put(etcd, "e")
+        await router.sees("a", "b", "e")
+        assert router.enrolled.refused == 3
+        put(etcd, "c d", url="http://other:1")
+        put(etcd, "f")
+        await router.sees("a", "b", "e", "f")
+        assert router.enrolled.refused == 3, "told once"
 
 
 # ── etcd goes away ───────────────────────────────────────────────────────────────────────────────────

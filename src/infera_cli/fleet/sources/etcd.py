@@ -186,8 +186,8 @@ class EtcdSource:
         try:
             return worker_id_of(pair.key, self._prefix)
         except ValueError as reason:
-            if pair.key not in self._keys:
-                log.warning("a record in etcd %s: %a; it is ignored", reason, pair.key)
+            if pair.key not in self._keys and pair.value is not None:
+                self._enrolled.refuse_nameless(pair.key, str(reason))
             return None
 
     def _found(self) -> None:
