@@ -33,6 +33,7 @@ from infera_cli.tokens.load import load_all
 
 SIZE = 16
 ROUNDS = 7
+CHAT = b"/v1/chat/completions"
 BLOCKS = 100_000
 
 
@@ -147,12 +148,12 @@ def token_figures(model: Path) -> list[Bar]:
     """Known and unknown prompts."""
     reader = PromptReader(load_all([str(model)]), lambda: {("vllm", SIZE)})
     agent = kv_bodies.Agent().requests()
-    length = reader.start(b"", next(agent)).finish().lengths["vllm"]
+    length = reader.start(CHAT, next(agent)).finish().lengths["vllm"]
     bodies = iter([next(agent) for _ in range(ROUNDS)])
-    turn = cpu(lambda: reader.start(b"", next(bodies)).finish())
+    turn = cpu(lambda: reader.start(CHAT, next(bodies)).finish())
     body = json.dumps(kv_bodies.conversation()).encode()
-    short = reader.start(b"", body).finish().lengths["vllm"]
-    again = cpu(lambda: reader.start(b"", body).finish(), 31)
+    short = reader.start(CHAT, body).finish().lengths["vllm"]
+    again = cpu(lambda: reader.start(CHAT, body).finish(), 31)
     return [
         at_most(f"a coding agent's turn of {length:,} tokens, all but the last step seen", turn * 1e3, "ms", 10),
         at_most(f"a conversation of {short:,} tokens seen before", again * 1e6, "µs", 200),
@@ -162,8 +163,8 @@ def token_figures(model: Path) -> list[Bar]:
 def unseen(model: Path, bodies: Iterator[bytes]) -> tuple[float, int]:
     """CPU milliseconds and tokens of a prompt that nobody saw before."""
     reader = PromptReader(load_all([str(model)]), lambda: {("vllm", SIZE)})
-    length = reader.start(b"", next(bodies)).finish().lengths["vllm"]
-    return cpu(lambda: reader.start(b"", next(bodies)).finish(), 21) * 1e3, length
+    length = reader.start(CHAT, next(bodies)).finish().lengths["vllm"]
+    return cpu(lambda: reader.start(CHAT, next(bodies)).finish(), 21) * 1e3, length
 
 
 def unseen_figures(folder: Path) -> tuple[Bar, str]:

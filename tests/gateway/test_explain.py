@@ -23,10 +23,10 @@ def world(*names: str) -> tuple[Registry, Dispatcher, Explainer]:
     return registry, dispatcher, Explainer(dispatcher, "session")
 
 
-def test_explained_decision_is_the_relays_own_and_leaves_no_trace() -> None:
+async def test_explained_decision_is_the_relays_own_and_leaves_no_trace() -> None:
     """Asking any number of times changes no counter, pin or rotation; then the relay does just that."""
     registry, dispatcher, explain = world("a", "b")
-    told = [explain(PATH, [(b"x-session-id", b"chat-1")], b'{"model":"m"}') for _ in range(3)]
+    told = [await explain(PATH, [(b"x-session-id", b"chat-1")], b'{"model":"m"}') for _ in range(3)]
     assert told[0] == told[1] == told[2]
     assert registry.counters() == {"sessions": 0, "routed": 0, "affinity_hits": 0, "rejected": 0}
     decision, lease = dispatcher.route(Ask("m", "session:chat-1"), 100.0)
@@ -34,41 +34,41 @@ def test_explained_decision_is_the_relays_own_and_leaves_no_trace() -> None:
     lease.settle(100.0)
 
 
-def test_pinned_session_is_explained_as_a_hit() -> None:
+async def test_pinned_session_is_explained_as_a_hit() -> None:
     """The pin shows in the affinity, every worker among the candidates, and the key as it is pinned."""
     _, dispatcher, explain = world("a", "b", "c")
     _, lease = dispatcher.route(Ask("m", "session:chat-1"), 100.0)
-    found = explain(PATH, [], b'{"model":"m","session_id":"chat-1"}')
+    found = await explain(PATH, [], b'{"model":"m","session_id":"chat-1"}')
     assert (found.worker, found.affinity, found.session) == (lease.worker.id, "hit", "session:chat-1")
     assert sorted(candidate.worker for candidate in found.candidates) == ["a", "b", "c"]
 
 
-def test_request_without_a_session_is_explained_without_one() -> None:
+async def test_request_without_a_session_is_explained_without_one() -> None:
     """No id is minted for an explanation."""
     _, _, explain = world("a")
-    found = explain(PATH, [], b"not json")
+    found = await explain(PATH, [], b"not json")
     assert (found.worker, found.session, found.model, found.error) == ("a", None, None, None)
 
 
-def test_dropped_workers_say_why() -> None:
+async def test_dropped_workers_say_why() -> None:
     """A draining worker is among the candidates with its reason."""
     registry, _, explain = world("a", "b")
     registry.drain("a")
-    found = explain(PATH, [], b'{"model":"m"}')
+    found = await explain(PATH, [], b'{"model":"m"}')
     dropped = {candidate.worker: candidate.dropped for candidate in found.candidates}
     assert found.worker == "b"
     assert dropped["b"] is None
     assert "drain" in (dropped["a"] or "")
 
 
-def test_request_that_nobody_would_serve_is_explained_too() -> None:
+async def test_request_that_nobody_would_serve_is_explained_too() -> None:
     """An unknown model, or a fleet that is down, gives the relay's own sentence instead of a worker."""
     registry, _, explain = world("a")
-    unknown = explain(PATH, [], b'{"model":"nope"}')
+    unknown = await explain(PATH, [], b'{"model":"nope"}')
     assert unknown.worker is None
     assert "nope" in (unknown.error or "")
     registry.drain("a")
-    down = explain(PATH, [], b'{"model":"m"}')
+    down = await explain(PATH, [], b'{"model":"m"}')
     assert down.worker is None
     assert down.error
     assert [candidate.worker for candidate in down.candidates] == ["a"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from infera_cli.errors import FleetError, ModelNotFound
 from infera_cli.gateway.access import RawHeaders
@@ -14,14 +14,22 @@ from infera_cli.protocol.headers import RequestHead
 from infera_cli.routing.sessions import MINTED
 from infera_cli.routing.types import Ask, Candidate, Decision
 
+WorkOf = Callable[[str, bytes], Awaitable[object]]
+"""What a scorer wants to know of a body that is sent to a route."""
+
+
+async def no_work(_path: str, _body: bytes) -> object:
+    """Nothing, as a WorkOf."""
+    return None
+
 
 class Explainer:
-    """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know of a body that is
-    sent to a route, `aliases` are other names of models, `insisted_on` finds the worker that a caller may name."""
+    """Explains with the dispatcher that the relay uses; `work` reads what its scorer wants to know, `aliases` are
+    other names of models, `insisted_on` finds the worker that a caller may name."""
 
     def __init__(
-        self, dispatcher: Dispatcher, policy: str, work: Callable[[str, bytes], object] = lambda _path, _body: None,
-        *, aliases: Aliases | None = None, insisted_on: Callable[[RequestHead], str | None] | None = None,
+        self, dispatcher: Dispatcher, policy: str, work: WorkOf = no_work, *,
+        aliases: Aliases | None = None, insisted_on: Callable[[RequestHead], str | None] | None = None,
     ) -> None:  # fmt: skip
         self._dispatcher = dispatcher
         self._insisted_on = insisted_on
@@ -29,14 +37,14 @@ class Explainer:
         self._policy = policy
         self._aliases = aliases or Aliases()
 
-    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
+    async def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """Decide for the request; when nothing would serve it, say so and why each worker would not."""
         head = RequestHead(list(headers))
         model, _session, pin = identify(head, body, bytes)
         served = self._aliases.resolve(model) if model is not None else None
         if served is not None:
             model, body = served, bytes(with_model(body, served))
-        session, work = None if pin.startswith(MINTED) else pin, self._work(path, body)
+        session, work = None if pin.startswith(MINTED) else pin, await self._work(path, body)
         ask = Ask(model=model, session=session, work=work)
         decision: Decision | None = None
         error: str | None = None

@@ -120,8 +120,8 @@ class Scheduling:
             priority=wishes.priority,
         )  # fmt: skip
 
-    def explained(self, body: bytes) -> Work:
-        """The Work of a body that is only explained; raises RequestError."""
+    async def explained(self, _path: str, body: bytes) -> Work:
+        """The Work of a body that is only explained, as an explain.WorkOf; raises RequestError."""
         work = self.work(prompt_text.read(body))
         work.known = self.nodes.residency.known(work.chain)
         return work

@@ -67,6 +67,7 @@ class CacheAware:
         self.sessions = Sessions(time.time)
         self.check = TokensCheck(self.tokenizers)
         self.reader = PromptReader(self.tokenizers, self.kinds, is_adapter=self._is_adapter)
+        self._unheard = self.reader.unheard()
         self.drift = Drift(lambda worker: registry.member(worker) is not None)
         self.feed: KvFeed | None = None
         self._plan: KvPlan | None = None
@@ -170,9 +171,10 @@ class CacheAware:
             await asyncio.gather(running, return_exceptions=True)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────
-    def work(self, path: str, body: bytes) -> object:
-        """What `infera explain` weighs of a body for that route."""
-        return self.reader.start(path.encode(), body).finish()
+    async def work(self, path: str, body: bytes) -> object:
+        """What `infera explain` weighs of a body for that route; others wait for it no longer than for a request."""
+        reading = self._unheard.look(path.encode(), body)
+        return await self._plan.work_out(reading) if self._plan is not None else reading.bare()
 
     def blocks_of(self, worker_id: str, rank: int | None) -> int:
         """How many blocks the worker, or its rank, is known to hold; 0 for unknown ones (infera-wire §3.3)."""

@@ -30,7 +30,7 @@ from infera_cli.gateway.access import Access
 from infera_cli.gateway.app import ControlParts, build_app
 from infera_cli.gateway.dispatch import Dispatcher
 from infera_cli.gateway.endpoints.parts import Capacity, SourceState
-from infera_cli.gateway.explain import Explainer
+from infera_cli.gateway.explain import Explainer, WorkOf, no_work
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.kv.plan import insisted_on
 from infera_cli.gateway.listen import Listener, bind
@@ -252,13 +252,12 @@ class Server:
             shutdown_timeout=self.settings.shutdown_timeout,
         )
 
-    def _work_of(self) -> Callable[[str, bytes], object]:
+    def _work_of(self) -> WorkOf:
         if self.cache is not None:
             return self.cache.work
         if self.scheduler is not None and self.scheduler.scheduling is not None:
-            explained = self.scheduler.scheduling.explained
-            return lambda _path, body: explained(body)
-        return lambda _path, _body: None
+            return self.scheduler.scheduling.explained
+        return no_work
 
     def _source_states(self) -> Sequence[SourceState]:
         return [*self.source_board(), *([self.discovery.state()] if self.discovery else [])]

@@ -84,9 +84,20 @@ async def test_explain_takes_a_raw_body_as_a_string() -> None:
     assert answer.json()["session"].endswith("[] {broken")
 
 
+@pytest.mark.parametrize("body", ['{"a":1.50,  "a":[]}', '{"seed":' + "9" * 5000 + "}", '{"temperature":1e999}'])
+async def test_explain_takes_a_body_as_it_is_written(body: str) -> None:
+    """Numbers of any size, spaces and repeated members: what a worker would get is explained."""
+    async with client(parts(FakeFleet())) as http:
+        answer = await http.post("/v1/admin/explain", content=f'{{"body": {body}}}')
+    assert answer.json()["session"].endswith(f"[] {body}")
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b'"hi"', b"\xff\xfe", b'{"headers": {"a": 1}}', b"[" * 100_000, b'{"path": "/nope"}'],
+    [
+        b"", b"{", b"[]", b'"hi"', b"\xff\xfe", b'{"headers": {"a": 1}}', b"[" * 100_000, b'{"path": "/nope"}',
+        b'{"body": "\xff"}', b'{"body": "\\ud800"}', b'{"body": ' + b"[" * 100_000,
+    ],
 )
 async def test_malformed_explain_body_is_400_and_not_echoed(body: bytes) -> None:
     """Every malformed question gets one sentence."""

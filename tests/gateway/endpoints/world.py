@@ -113,7 +113,7 @@ class FakeJournal:
         return [{"id": "r1"}]
 
 
-def explain(path: str, headers: RawHeaders, body: bytes) -> Explanation:
+async def explain(path: str, headers: RawHeaders, body: bytes) -> Explanation:
     """Tell back what came in."""
     return Explanation(
         model="m", session=f"{path} {list(headers)} {body.decode()}", policy="session", worker="a",

@@ -109,5 +109,5 @@ def test_a_large_body_that_trips_us_is_counted(world: World, monkeypatch: pytest
     """Whatever is raised in a thread, the request goes on without its tokens."""
     monkeypatch.setattr(world.reader, "_is_adapter", {}.__getitem__)
     raw = msgspec.json.encode({**CHAT, "pad": "x" * 70_000})
-    assert world.reader.look(b"", raw).finish().chains == {}
+    assert world.reader.look(b"/v1/chat/completions", raw).finish().chains == {}
     assert world.reader.counters.fallbacks == {"body": 1}

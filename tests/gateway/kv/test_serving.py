@@ -72,14 +72,16 @@ async def test_requests_of_other_apis_are_weighed_and_explained_as_the_chat_they
 
 
 async def test_cache_view_counts_blocks(tmp_path: Path, model: Path) -> None:
-    """infera-wire §3.3: a count, 0 for the unknown, 422 for a rank that is no number."""
+    """infera-wire §3.3: a count, 0 for the unknown, 422 for a rank that is no number of this world."""
     async with serving(tmp_path, model) as server:
         server.store("u0", list(range(64)))
         view = "/v1/admin/cache-view/"
         found = (await raw.get(server.url, f"{view}u0")).json()
         assert found == {"worker_id": "u0", "dp_rank": None, "block_count": 4}
         assert (await raw.get(server.url, f"{view}nobody?dp_rank=1")).json()["block_count"] == 0
-        assert (await raw.get(server.url, f"{view}u0?dp_rank=x")).status == 422
+        assert (await raw.get(server.url, f"{view}u0?dp_rank=-1")).json()["block_count"] == 0
+        for rank in ("x", "--1", "", "1" * 19, "1" * 5000):
+            assert (await raw.get(server.url, f"{view}u0?dp_rank={rank}")).status == 422
 
 
 async def test_cache_view_needs_the_policy(tmp_path: Path) -> None:

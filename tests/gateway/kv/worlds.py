@@ -42,7 +42,8 @@ class KvServer(LocalServer):
 
     def tokens(self, body: dict[str, Any]) -> list[int]:
         """What the body's prompt is made of."""
-        reading = self.cache.reader.start(b"", msgspec.json.encode(body))
+        route = b"/v1/chat/completions" if "messages" in body else b"/v1/completions"
+        reading = self.cache.reader.start(route, msgspec.json.encode(body))
         assert reading._work is not None
         (job,) = reading._work.jobs.values()
         packed = b"".join(piece for _, piece in job.run())

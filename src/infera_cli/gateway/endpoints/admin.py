@@ -60,11 +60,11 @@ def _change(parts: ControlParts, worker_id: str, act: Callable[[str], Member]) -
 
 # ── explain ──────────────────────────────────────────────────────────────────────────────────────────
 class ExplainAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request as a client would send it; `body` is JSON, or a string that is taken as the raw body."""
+    """A request as a client would send it; `body` is JSON, as it is written, or a string that is the raw body."""
 
     path: str = "/v1/chat/completions"
     headers: dict[str, str] = {}
-    body: Any = None
+    body: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _EXPLAIN_SCHEMA: dict[str, Any] = {
@@ -92,15 +92,17 @@ def _explain_route(router: APIRouter, parts: ControlParts) -> None:
     )
     async def explain(request: Request) -> JSONResponse:
         """Decide for a request and say why: every candidate with its score or fault. Nothing is sent."""
-        ask = _decode_ask(await read_body(request, parts.body_limit))
+        ask, body = _decode_ask(await read_body(request, parts.body_limit))
         if not is_relayed(ask.path):
             raise RequestError(f"{clip(ask.path)} is not relayed, so nobody is picked for it.", param="path")
-        return JSONResponse(_explanation(parts.explain(ask.path, _raw_headers(ask), _raw_body(ask))))
+        return JSONResponse(_explanation(await parts.explain(ask.path, _raw_headers(ask), body)))
 
 
-def _decode_ask(body: bytes) -> ExplainAsk:
+def _decode_ask(body: bytes) -> tuple[ExplainAsk, bytes]:
+    """What is asked, and the body it would have."""
     try:
-        return msgspec.json.decode(body, type=ExplainAsk)
+        ask = msgspec.json.decode(body, type=ExplainAsk)
+        return ask, _raw_body(bytes(ask.body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(
             'The body must be JSON like {"path": "/v1/chat/completions", "headers": {}, "body": {}}: '
@@ -112,10 +114,10 @@ def _raw_headers(ask: ExplainAsk) -> RawHeaders:
     return [(name.lower().encode(), value.encode()) for name, value in ask.headers.items()]
 
 
-def _raw_body(ask: ExplainAsk) -> bytes:
-    if isinstance(ask.body, str):
-        return ask.body.encode()
-    return b"" if ask.body is None else msgspec.json.encode(ask.body)
+def _raw_body(body: bytes) -> bytes:
+    if body.startswith(b'"'):
+        return msgspec.json.decode(body, type=str).encode()
+    return b"" if body == b"null" else body
 
 
 def _explanation(found: Explanation) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -13,7 +14,10 @@ from infera_cli.gateway.endpoints.parts import ControlParts
 
 Rank = Annotated[str | None, Query(description="Of this data-parallel rank alone")]
 
-_NO_RANK = {"type": "int_parsing", "loc": ["query", "dp_rank"], "msg": "dp_rank must be a whole number"}
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NO_RANK = {
+    "type": "int_parsing", "loc": ["query", "dp_rank"], "msg": "dp_rank must be a whole number of at most 18 digits",
+}  # fmt: skip
 
 
 def routes(parts: ControlParts) -> APIRouter:
@@ -25,7 +29,7 @@ def routes(parts: ControlParts) -> APIRouter:
         """Blocks that the worker is known to hold; 0 for an unknown one. 503 when the policy is not kv-aware."""
         rank = None
         if dp_rank is not None:
-            if not dp_rank.isascii() or not dp_rank.removeprefix("-").isdigit():
+            if not _WHOLE.fullmatch(dp_rank):
                 return JSONResponse({"detail": [_NO_RANK]}, status_code=422)
             rank = int(dp_rank)
         if parts.cached_blocks is None:

@@ -59,7 +59,7 @@ class Trace(Protocol):
 class Explain(Protocol):
     """Decides for a request as it would have come in, and sends nothing."""
 
-    def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
+    async def __call__(self, path: str, headers: RawHeaders, body: bytes) -> Explanation:
         """`headers` have lower-case names; `body` is as a client would send it."""
 
 

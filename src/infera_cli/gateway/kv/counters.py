@@ -52,3 +52,10 @@ class PromptCounters:
                 "(infera_kv_fallbacks_total).", why, f" ({detail[:200]})" if detail else "",
             )  # fmt: skip
         self.fallbacks[cause] += 1
+
+
+class Unheard(PromptCounters):
+    """For prompts that nobody serves: nothing is logged, and nobody looks at the totals."""
+
+    def fallback(self, cause: str, detail: str = "") -> None:
+        """See PromptCounters."""

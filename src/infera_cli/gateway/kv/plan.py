@@ -74,6 +74,18 @@ class KvPlan:
         else:
             self._in_thread(relay, reading, self._reader)
 
+    async def work_out(self, reading: Reading) -> Prompt:
+        """A prompt that no request waits for, in the way of those that one does."""
+        if reading.cost <= AT_ONCE:
+            return reading.finish()
+        if self._threads.waiting >= WAITING_MOST:
+            return reading.bare()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await self._threads.run(reading.finish)
+        except TimeoutError:
+            return reading.bare()
+
     def close(self) -> None:
         """No more; what is being worked out is not waited for."""
         self._threads.close()

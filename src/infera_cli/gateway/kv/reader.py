@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from infera_cli.errors import RequestError
-from infera_cli.gateway.kv.counters import PromptCounters
+from infera_cli.gateway.kv.counters import PromptCounters, Unheard
 from infera_cli.gateway.kv.sessions import parts_of
 from infera_cli.protocol.messages.request import to_chat as messages_to_chat
 from infera_cli.protocol.prompt_body import Members, PromptBody, digest, members_of, read, read_members
@@ -23,8 +23,10 @@ from infera_cli.tokens.memo import Memo
 from infera_cli.tokens.prompts import Chat, Job, Prompts, Told
 from infera_cli.tokens.template import Unrenderable
 
-_MESSAGES = b"/v1/messages"
-_OF_OTHER_APIS = (_MESSAGES, b"/v1/responses")
+_CHAT, _COMPLETIONS = b"/v1/chat/completions", b"/v1/completions"
+_MESSAGES, _RESPONSES = b"/v1/messages", b"/v1/responses"
+_OF_OTHER_APIS = (_MESSAGES, _RESPONSES)
+_GENERATING = frozenset({_CHAT, _COMPLETIONS, _MESSAGES, _RESPONSES})
 Kind = tuple[str, int]
 Kinds = Callable[[], set[Kind]]
 LARGE = 64 << 10
@@ -33,13 +35,22 @@ KNOWN_BYTES = 32 << 20
 """For prompts that may come again as they are: retries, samples, parallel calls of an agent."""
 _HASH_BYTES = 48
 
-_Key = tuple[int, frozenset[Kind], bool, date | None]
+_Key = tuple[bytes, int, frozenset[Kind], bool, date | None]
 
 
-def _as_engines_read_it(path: bytes, raw: bytes | bytearray, body: PromptBody) -> PromptBody:
+def _for_route(found: Members, route: bytes) -> Members:
+    """Without the member that engines do not look at on that route, whatever it holds."""
+    if route == _COMPLETIONS:
+        found.messages = msgspec.Raw(b"")
+    else:
+        found.prompt = msgspec.Raw(b"")
+    return found
+
+
+def _as_engines_read_it(route: bytes, raw: bytes | bytearray, body: PromptBody) -> PromptBody:
     """A request of another API as the chat that is made of it; one that cannot be made is for the engine to refuse."""
     try:
-        made = messages_to_chat(raw) if path.startswith(_MESSAGES) else responses_to_chat(raw)
+        made = messages_to_chat(raw) if route == _MESSAGES else responses_to_chat(raw)
         chat = read(made.body)
     except RequestError:
         return body
@@ -118,10 +129,10 @@ class Repeated(Reading):
 class Later(Reading):
     """A large body: to look at it takes a moment already, and is left to whoever works out its tokens."""
 
-    def __init__(self, reader: PromptReader, path: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind]) -> None:
+    def __init__(self, reader: PromptReader, route: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind]) -> None:
         super().__init__(reader.counters)
         self.cost = len(raw)
-        self._start = partial(reader.start, path, raw, kinds)
+        self._start = partial(reader.start, route, raw, kinds)
         self._reading: Reading | None = None
 
     def bare(self) -> Prompt:
@@ -152,24 +163,39 @@ class PromptReader:
 
     def __init__(
         self, tokenizers: TokenizersOf, kinds: Kinds, *, is_adapter: Callable[[str], bool] = lambda _name: False,
-        counters: PromptCounters | None = None,
+        counters: PromptCounters | None = None, known_bytes: int = KNOWN_BYTES,
     ) -> None:  # fmt: skip
         self._tokenizers = tokenizers
         self._kinds = kinds
         self._is_adapter = is_adapter
         self.counters = counters if counters is not None else PromptCounters()
-        self._known: Memo[_Key, Prompt] = Memo(KNOWN_BYTES)
+        self._known: Memo[_Key, Prompt] = Memo(known_bytes)
 
-    def look(self, path: bytes, raw: bytes | bytearray) -> Reading:
-        """A body's prompt, looked at now or later, by its size."""
-        return Later(self, path, raw, frozenset(self._kinds())) if len(raw) > LARGE else self.start(path, raw)
+    def unheard(self) -> PromptReader:
+        """One that reads as this one does, and counts, logs and keeps nothing of it."""
+        return PromptReader(
+            self._tokenizers, self._kinds, is_adapter=self._is_adapter, counters=Unheard(), known_bytes=0
+        )
 
-    def start(self, path: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind] | None = None) -> Reading:
-        """Look at a body; nothing expensive yet. `kinds` where the fleet is not to be asked: in a thread."""
+    def look(self, target: bytes, raw: bytes | bytearray) -> Reading:
+        """The prompt of a body that is sent to `target`, looked at now or later, by its size."""
+        route = target.partition(b"?")[0]
+        if len(raw) > LARGE and route in _GENERATING:
+            return Later(self, route, raw, frozenset(self._kinds()))
+        return self.start(route, raw)
+
+    def start(self, route: bytes, raw: bytes | bytearray, kinds: AbstractSet[Kind] | None = None) -> Reading:
+        """Look at a body; nothing expensive yet. `kinds` where the fleet is not to be asked: in a thread.
+
+        Where nothing is generated from a prompt, there is none to look for."""
         counters = self.counters
+        if route not in _GENERATING:
+            return Reading(counters)
         kinds = self._kinds() if kinds is None else kinds
         found = members_of(raw)
-        key = self._key(found, kinds) if found is not None and not path.startswith(_OF_OTHER_APIS) else None
+        if found is not None:
+            found = _for_route(found, route)
+        key = self._key(route, found, kinds) if found is not None and route not in _OF_OTHER_APIS else None
         before = self._known.get(key) if key is not None else None
         if before is not None:
             if before.retention is not None:
@@ -181,8 +207,8 @@ class PromptReader:
             return Reading(counters)
         if body.retention is not None:
             counters.retention[body.retention] += 1
-        if path.startswith(_OF_OTHER_APIS):
-            body = _as_engines_read_it(path, raw, body)
+        if route in _OF_OTHER_APIS:
+            body = _as_engines_read_it(route, raw, body)
         return self._read(body, kinds, key)
 
     def _read(self, body: PromptBody, kinds: AbstractSet[Kind], key: _Key | None) -> Reading:
@@ -203,7 +229,7 @@ class PromptReader:
         work = _Work(prompts, jobs, kinds, first_parent(adapter, body.salt))
         return Reading(counters, body, work, partial(self._remember, key) if key is not None and jobs else None)
 
-    def _key(self, found: Members, kinds: AbstractSet[Kind]) -> _Key | None:
+    def _key(self, route: bytes, found: Members, kinds: AbstractSet[Kind]) -> _Key | None:
         """Of all that a prompt's blocks depend on, here and now."""
         stands = digest(found)
         model = found.model
@@ -212,7 +238,7 @@ class PromptReader:
         prompts = self._tokenizers.of(model)
         if prompts is None:
             return None
-        return stands, frozenset(kinds), self._is_adapter(model), prompts.day()
+        return route, stands, frozenset(kinds), self._is_adapter(model), prompts.day()
 
     def _remember(self, key: _Key, prompt: Prompt) -> None:
         size = sum(map(len, prompt.chains.values())) + 4 * len(prompt.parts)
@@ -221,7 +247,7 @@ class PromptReader:
 
     @staticmethod
     def _job(prompts: Prompts, style: str, body: PromptBody) -> Job:
-        if body.messages and body.prompt is None:
+        if body.messages:
             messages = [Told(role, raw) for role, raw in body.messages]
             return prompts.chat(style, Chat(messages, body.tools, body.rest))
         if body.prompt is not None:
