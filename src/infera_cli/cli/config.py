@@ -46,8 +46,8 @@ def check(
     file: Annotated[list[Path], typer.Argument(
         metavar="FILE", help="Replica files (JSON), settings files (TOML), scheduler files (YAML).")],
 ) -> None:
-    """Read files as the program would, and say what is wrong with the first bad one."""
-    from infera_cli.config.check import check_file
+    """Read files as the program would, with the files they name, and say what is wrong with the first bad one."""
+    from infera_cli.wiring.check import check_file
 
     for path in file:
         console.data(f"{path}: {check_file(path)}")

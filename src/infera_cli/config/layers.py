@@ -163,11 +163,14 @@ def _from_table(rows: Mapping[str, Setting], table: Table) -> Layer:
     return layer
 
 
-def check_table(table: Table) -> None:
-    """Raise ConfigError or UsageError when a table of a settings file cannot be used."""
-    rows = catalogue(SECTIONS[table.section])
-    for name, (value, origin) in _from_table(rows, table).items():
+def settings_of(table: Table) -> Any:
+    """The settings of one table alone, all else at its default. Raises ConfigError or UsageError."""
+    model = SECTIONS[table.section]
+    rows = catalogue(model)
+    layer = _from_table(rows, table)
+    for name, (value, origin) in layer.items():
         _check(rows[name], value, origin)
+    return model(**{name: value for name, (value, _) in layer.items()})
 
 
 def _check(row: Setting, value: Any, origin: Origin) -> None:

@@ -57,6 +57,7 @@ class FromFile:
         key = worker_api_key(settings)
         self._file = ReplicaSource(path, router_port=settings.port, api_key=key)
         self._loaded = self._file.load()
+        self.file = self._loaded.file
         self.launching = Launching(settings, self._loaded.file, api_key=key)
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:

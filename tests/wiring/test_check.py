@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infera_cli.config.check import check_file
 from infera_cli.errors import ConfigError
+from infera_cli.wiring.check import check_file
 
 REPLICAS = {"replicas": [{"host": "127.0.0.1", "port": 8001}, {"host": "127.0.0.1", "port": 8002}]}
 
@@ -62,6 +62,41 @@ def test_r187_bad_files_are_refused(tmp_path: Path, name: str, text: str, says: 
         check_file(path)
     assert str(path) in fault.value.message
     assert says in fault.value.message
+
+
+NODE = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m, n]}"
+NAMED = [
+    ("a.json", '{"replicas": [{"host": "h", "port": 1, "api_key_file": "/nope"}]}', '"api_key_file" /nope cannot be'),
+    ("a.json", '{"replicas": [{"host": "h", "port": 1, "scheme": "https", "ca_file": "empty"}]}', "no PEM certificate"),
+    ("a.yaml", f"scheduler: {{admin_key_file: /nope}}\nnodes:\n- {NODE}\n", "admin token in /nope"),
+    ("a.toml", '[serve]\napi_key_file = "/nope"\n', "client keys in /nope"),
+    ("a.toml", '[serve]\nadmin_token_file = "/nope"\n', "admin token in /nope"),
+    ("a.toml", '[serve]\nworker_api_key_file = "/nope"\n', "worker key in /nope"),
+    ("a.toml", '[serve]\nreplicas = "/nope"\n', "/nope: cannot be read"),
+    ("a.toml", '[serve]\nconfig = "/nope"\n', "/nope: cannot be read"),
+    ("a.toml", '[serve]\nworker = ["10.0.0.1:8000"]\n', "it has to look like http://HOST:PORT"),
+    ("a.toml", '[serve]\nssl_certfile = "/nope"\nssl_keyfile = "/nope"\n', "/nope"),
+    ("a.toml", '[serve]\netcd_ca_file = "/nope"\n', "--etcd-ca-file /nope"),
+    ("a.toml", '[launch]\netcd_password_file = "/nope"\n', "etcd password in /nope"),
+    ("a.toml", '[client]\nadmin_token_file = "/nope"\n', "admin token in /nope"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "says"), NAMED)
+def test_files_that_a_file_names_are_read_as_the_program_reads_them(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    """What `infera serve` would refuse at its start is refused here: a key or certificate that is not one."""
+    write(tmp_path / "empty", "")
+    with pytest.raises(ConfigError) as fault:
+        check_file(write(tmp_path / name, text))
+    assert says in fault.value.message
+
+
+def test_half_of_a_pair_may_come_from_elsewhere(tmp_path: Path) -> None:
+    """A certificate whose key is left to a flag or a variable is no fault of the file."""
+    text = '[serve]\nssl_certfile = "c.pem"\netcd_user = "u"\n[launch]\netcd_cert_file = "c.pem"\n'
+    assert check_file(write(tmp_path / "a.toml", text)) == "settings file, 3 settings"
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
