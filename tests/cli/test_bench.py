@@ -306,13 +306,44 @@ def test_compare_refuses_what_is_no_result(infera: Infera, tmp_path: Path, conte
     assert infera("bench", "compare", "a.json", "a.json").code == 1
 
 
-def test_a_search_is_judged_by_what_it_found() -> None:
-    """Too much load fails on purpose: only a search in which nothing passed is not fine."""
-    bad = document(1.0).runs[0]
-    failed = Run(**{**{name: getattr(bad, name) for name in bad.__struct_fields__},
-                    "verdict": type(bad.verdict)("VALID", (), (), 1)})
-    assert exit_code(Document((failed,), "0")) == 1
-    assert exit_code(Document((failed,), "0", {"find_max": {"passed": 2}})) == 0
-    assert exit_code(Document((failed,), "0", {"find_max": {"passed": 0}})) == 4
+def judged(cell: str, code: int, status: str = "VALID") -> Run:
+    """A run of a search that came out with `code`."""
+    run = document(1.0).runs[0]
+    return replace(run, cell=cell, verdict=type(run.verdict)(status, (), (), code))
+
+
+@pytest.mark.parametrize(("one", "two", "passed", "failed", "code"), [
+    (0, 1, 1, 2, 0),        # too much load fails on purpose
+    (1, 1, 1, 2, 1),        # failures, or a missed gate, at the load that was found
+    (1, 0, 0, 1, 1),        # nothing keeps the limits, since requests fail
+    (0, 0, 0, 1, 4),        # nothing keeps the limits
+    (4, 0, 1, 2, 4), (0, 4, 1, 2, 4),       # an end that the load generator spoiled
+])
+def test_a_search_is_judged_by_what_it_found(one: int, two: int, passed: int, failed: int, code: int) -> None:
+    """Rulings 5 hold for the load that a search found, or the least it tried; more load is there to fail."""
+    found = {"kind": "concurrency", "passed": passed, "failed": failed}
+    runs = (judged("concurrency=1", one), judged("concurrency=2", two))
+    assert exit_code(Document(runs, "0", {"find_max": found})) == code
+
+
+def test_the_end_of_a_benchmark_that_was_cut_off_decides() -> None:
+    """Without a run it is exit 1, interrupted between two runs it is 130."""
     assert exit_code(Document((), "0")) == 1
-    assert exit_code(Document((bad,), "0", {"interrupted": True})) == 130
+    assert exit_code(Document((judged("", 0),), "0", {"interrupted": True})) == 130
+
+
+def test_a_search_in_which_every_request_fails_is_exit_1(infera: Infera) -> None:
+    """It is no matter of limits when nothing is served: exit 1, and the last sentence says what failed."""
+    with failing(100) as target:
+        found = infera("bench", "--base-url", target.url, "--find-max", "--goodput", "ttft:500", "-n", "4", *FAST)
+    assert found.code == 1
+    assert re.search(r"not even concurrency 1 keeps .*; 4 of 4 requests failed there \(4 × http_500\)", found.out)
+
+
+def test_a_gate_missed_at_the_load_that_was_found_is_exit_1(infera: Infera) -> None:
+    """--gate holds for a search, too."""
+    with failing(0) as target:
+        found = infera("bench", "--base-url", target.url, "--find-max", "--goodput", "ttft:0.001", "-n", "2", *FAST,
+                       "--gate", "hits:0.9")
+    assert found.code == 1
+    assert "missed there: hits is 0, asked was ≥ 0.9" in found.out

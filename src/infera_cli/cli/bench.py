@@ -45,8 +45,9 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
     infera bench --base-url http://127.0.0.1:8000 -c 16 -n 500 --isl 512 --osl 64 --html report.html
     infera bench --base-url http://127.0.0.1:8000 --find-max --goodput ttft:300 tpot:30 -d 30
 
-    Exit code: 0 fine, 1 too many failures or a missed --gate, 4 the numbers cannot be trusted (INVALID),
-    130 interrupted.
+    Exit code: 0 fine, 1 too many failures or a missed --gate, 4 the numbers cannot be trusted (INVALID) or no load
+    keeps the limits of --find-max, 130 interrupted. A search is judged by its runs at the load it found, or at the
+    least it tried.
     """
     if ctx.invoked_subcommand is not None:
         return 0
@@ -121,7 +122,7 @@ def _show(document: Any, view: dict[str, Any]) -> None:
 
 
 def exit_code(document: Any) -> int:
-    """The code of the worst run; a search judges by its limits, so failures at too much load are no failure."""
+    """The code of the worst run (rulings 5); of a search, that of the level it found."""
     if document.findings.get("interrupted"):
         return 130
     if document.findings.get("failed"):
@@ -129,11 +130,20 @@ def exit_code(document: Any) -> int:
     codes = {run.verdict.exit_code for run in document.runs}
     found = document.findings.get("find_max")
     if found and 130 not in codes:
-        if not found["passed"]:
-            return 1 if found.get("broken") else 4
-        if not found.get("broken"):
-            codes.discard(1)
+        codes = _search_codes(document, found)
     return next((code for code in (130, 1, 4) if code in codes), 0 if document.runs else 1)
+
+
+def _search_codes(document: Any, found: Any) -> set[int]:
+    """Failures and missed gates at more load than was found are part of the search; at the most load that keeps the
+    limits, and at the least when none does, they are what the server does. A run that spoils an end spoils the answer.
+    """
+    if found.get("broken"):
+        return {1}
+    cell = f"{found['kind']}={found['passed'] or found['failed']}"
+    codes = {run.verdict.exit_code for run in document.runs if run.cell == cell}
+    codes |= {run.verdict.exit_code for run in document.runs} - {1}
+    return codes if found["passed"] else codes | {4}
 
 
 def _need(*modules: str) -> None:

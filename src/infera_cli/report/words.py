@@ -52,11 +52,14 @@ def lost(document: Document) -> str:
     bad, judged = failed([run.figures for run in document.runs])
     if not bad:
         return ""
+    return f"{bad:,} of {judged:,} requests failed ({_classes(document.runs)}) and are in no latency figure"
+
+
+def _classes(runs: Sequence[Run]) -> str:
     by_class: Counter[str] = Counter()
-    for run in document.runs:
+    for run in runs:
         by_class.update(run.figures.counts.failures)
-    classes = ", ".join(f"{many:,} × {kind}" for kind, many in by_class.most_common())
-    return f"{bad:,} of {judged:,} requests failed ({classes}) and are in no latency figure"
+    return ", ".join(f"{many:,} × {kind}" for kind, many in by_class.most_common())
 
 
 # ── the search ───────────────────────────────────────────────────────────────────────────────────────
@@ -72,7 +75,8 @@ def find_max(found: dict[str, Any], runs: Sequence[Run] = ()) -> str:
         said = f"{kind} {low} keeps {level}; no level was found that does not"
     else:
         said = f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
-    return "; ".join((said, *_doubts(kind, [end for end in (low, high) if end], runs)))
+    decisive = [run for run in runs if run.cell == f"{kind}={low or high}"]
+    return "; ".join((said, *_doubts(kind, [end for end in (low, high) if end], runs), *_faults(decisive)))
 
 
 def _so_far(found: dict[str, Any], level: str) -> str:
@@ -100,6 +104,15 @@ def _doubts(kind: str, ends: Sequence[int], runs: Sequence[Run]) -> Iterator[str
         bad = {run.verdict.status for run in runs if run.cell == f"{kind}={end}"} - {"VALID"}
         if bad:
             yield f"but {kind} {end} was judged on {' and '.join(sorted(bad))} runs, which say little of the server"
+
+
+def _faults(runs: Sequence[Run]) -> Iterator[str]:
+    """What went wrong at the load that decides the exit code."""
+    bad, judged = failed([run.figures for run in runs])
+    if bad:
+        yield f"{bad:,} of {judged:,} requests failed there ({_classes(runs)})"
+    for limit in dict.fromkeys(limit for run in runs for limit in run.verdict.missed):
+        yield f"missed there: {limit}"
 
 
 # ── the header ───────────────────────────────────────────────────────────────────────────────────────
