@@ -12,6 +12,7 @@ from time import sleep
 import pytest
 
 from infera_cli.client.record import Recording, record
+from infera_cli.errors import ConfigError
 from tests.cli.conftest import Infera
 
 ROWS = [{"timestamp": at, "input_length": 9, "output_length": 2, "hash_ids": [at]} for at in (30, 10, 20)]
@@ -76,7 +77,8 @@ def test_who_may_not_is_told_how(infera: Infera, url: str) -> None:
     assert "admin token" in found.err
 
 
-@pytest.mark.parametrize(("argv", "code"), [(("--for", "soon"), 2), (("--for", "48h"), 1), (("-o", "/nowhere/t"), 1)])
+@pytest.mark.parametrize(("argv", "code"), [(("--for", "soon"), 2), (("--for", "48h"), 1), (("-o", "/nowhere/t"), 1),
+                                          (("-o", "/tmp"), 1), (("-o", "/dev/null"), 1), (("-o", "/proc/t"), 1)])
 def test_what_cannot_be_recorded_is_refused(infera: Infera, argv: tuple[str, ...], code: int) -> None:
     """Bad durations and places end in a sentence before anything is asked."""
     found = infera("record", *argv)
@@ -94,3 +96,16 @@ def test_an_interrupted_recording_keeps_what_came(tmp_path: Path) -> None:
     assert record(lines(), tmp_path / "t.jsonl") == Recording(2, "interrupted")
     assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_a_recording_that_cannot_have_its_name_is_kept(tmp_path: Path) -> None:
+    """A folder takes the place of the file while it is recorded: the rows stay, and the sentence says where."""
+
+    def lines() -> Iterator[bytes]:
+        (tmp_path / "t.jsonl").mkdir()
+        yield from (json.dumps(row).encode() + b"\n" for row in ROWS)
+
+    with pytest.raises(ConfigError, match="the recording is in") as fault:
+        record(lines(), tmp_path / "t.jsonl")
+    kept = Path(fault.value.message.rpartition(" ")[2])
+    assert len(kept.read_text().splitlines()) == 3

@@ -77,7 +77,7 @@ def _run(asked: dict[str, Any]) -> int:
                 document = running.run()
             finally:
                 watch.close()
-            outputs.write(document)
+            lost = outputs.write(document)
             if asked["output"] == "json":
                 from infera_cli.workload.result import encode
 
@@ -90,7 +90,10 @@ def _run(asked: dict[str, Any]) -> int:
             return 130
     if "failed" in document.findings:
         console.error(document.findings["failed"])
-    return exit_code(document)
+    for sentence in lost:
+        console.error(sentence)
+    code = exit_code(document)
+    return code if code == 130 or not lost else 1
 
 
 @contextmanager

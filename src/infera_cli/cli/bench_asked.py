@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from infera_cli.cli import bench_files
 from infera_cli.cli.bench import result_name
 from infera_cli.cli.console import console
 from infera_cli.config import secrets
@@ -21,6 +24,9 @@ SAME = (
     "allow_degraded", "profile", "placement", "master", "expect_workers",
 )
 """What is called the same there."""
+
+FLAGS = {"result": "--result-filename", "details": "--save-detailed", "csv": "--csv", "html": "--html", "plot": "--plot"}
+"""Files by what names them."""
 
 
 def options_from(asked: dict[str, Any]) -> Any:
@@ -196,42 +202,42 @@ class Outputs(NamedTuple):
 
     def check(self) -> None:
         """Find out before the load, not after it, that a file cannot be written."""
-        for path in (self.result, self.csv, self.html, self.plot):
-            if path is not None and not path.parent.is_dir():
-                raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+        bench_files.check({flag: getattr(self, name) for name, flag in FLAGS.items()})
 
-    def write(self, document: Any) -> None:
-        """Write `document`, a `workload.result.Document`, to them all."""
+    def write(self, document: Any) -> list[str]:
+        """Write `document`, a `workload.result.Document`, to them all; a sentence for each that could not be."""
         from infera_cli.report import files
         from infera_cli.workload.result import encode
 
         if not document.runs:
-            return
-        if self.result is not None and self.compat == "vllm":
-            self._vllm(self.result, document)
-        elif self.result is not None:
-            write(self.result, encode(document))
-        if self.csv is not None:
-            write(self.csv, files.table(document).encode())
-        if self.html is None and self.plot is None:
-            return
+            return []
+        results = self._vllm(document) if self.compat == "vllm" else {self.result: partial(encode, document)}
+        lost = bench_files.each({
+            **results, self.csv: lambda: files.table(document).encode(),
+            self.html: lambda: self._page().report(document).encode(),
+            self.plot: lambda: bytes(self._page().picture(document)),
+        })
+        if self.compat == "vllm" and list(results) != [self.result]:
+            console.say(f"wrote {', '.join(path.name for path in results if path is not None and path.exists())}")
+        return lost
+
+    @staticmethod
+    def _page() -> Any:
+        """What draws, and needs matplotlib."""
         from infera_cli.report import page
 
-        if self.html is not None:
-            write(self.html, page.report(document).encode())
-        if self.plot is not None:
-            write(self.plot, page.picture(document))
+        return page
 
-
-    def _vllm(self, result: Path, document: Any) -> None:
+    def _vllm(self, document: Any) -> dict[Path | None, Callable[[], bytes]]:
         """A file a run, as `vllm bench` writes them; those of a sweep are named."""
         from infera_cli.report import files
 
-        written = {files.vllm_name(result, run, document): files.vllm(run, self.details) for run in document.runs}
-        for path, content in written.items():
-            write(path, content)
-        if list(written) != [result]:
-            console.say(f"wrote {', '.join(path.name for path in written)}")
+        if self.result is None:
+            return {}
+        return {
+            files.vllm_name(self.result, run, document): partial(files.vllm, run, self.details)
+            for run in document.runs
+        }
 
 
 def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
@@ -247,13 +253,3 @@ def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
 
 def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
-
-
-def write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError as fault:
-        raise ConfigError(f"cannot write {path}: {fault.strerror}") from None

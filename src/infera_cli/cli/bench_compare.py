@@ -7,23 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from infera_cli.cli import bench_files
 from infera_cli.cli.console import console
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 
 
 def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: int) -> None:
     """Read results and show each next to the first. Raises ConfigError for what is no result."""
     from infera_cli.report import compared as report
 
+    if html is not None:
+        bench_files.possible(Path(html))
+        if Path(html).resolve() in [Path(path).resolve() for path in results]:
+            raise UsageError(f"--html {html} would overwrite one of the results")
     documents = [read(path) for path in results]
     found = [compare_documents(documents[0], other, seed) for other in documents[1:]]
     told = list(warnings(results, documents))
+    lost: list[str] = []
     if html is not None:
         from infera_cli.report import page
 
         both = (documents[0], documents[1])
         drawn = page.comparison((results[0], results[1]), both, found[0], told)
-        Path(html).write_text(drawn, encoding="utf-8")
+        lost = bench_files.each({Path(html): drawn.encode})
     if as_json:
         console.json({"a": results[0], "warnings": told, "compared": [
             {"b": name, "cells": {cell: _plain(rows) for cell, rows in cells.items()}}
@@ -34,6 +40,8 @@ def compare_files(results: list[str], *, html: str | None, as_json: bool, seed: 
             console.data(report.comparison((results[0], name), cells, colour=console.colour(sys.stdout)))
     for said in told:
         console.warn(said)
+    if lost:
+        raise ConfigError(lost[0])
 
 
 def read(path: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from infera_cli.cli import bench_files
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
@@ -41,8 +42,9 @@ def record(typed: dict[str, Any], *, length: For = "10m", output: Out = "trace.j
     from infera_cli.client.record import record as write
 
     seconds, path = _seconds(length), Path(output)
-    if not path.parent.is_dir():
-        raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+    bench_files.possible(path)
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"cannot record into {path}: it is not a file")
     place = target(typed)
     server = Server(place["url"], token=place["token"], timeout=max(place["timeout"], 10.0))
     console.say(f"recording {length} of {server.url}; Ctrl-C ends it earlier")

@@ -52,7 +52,7 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     from infera_cli.wiring.simulation import Simulator
 
     found = Simulator(wanted, _tell).run(shown(wanted))
-    outputs.write(found)
+    lost = outputs.write(found)
     if asked["output"] == "json":
         from infera_cli.workload.simulated import encode
 
@@ -61,12 +61,14 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
         from infera_cli.report import simulated
 
         console.data(simulated.report(found, colour=console.colour(sys.stdout)))
+    for sentence in lost:
+        console.error(sentence)
     if not any(run.requests for run in found.outcomes):
         raise ConfigError(
             f"not one request was served: every one needs more than the {wanted.profile.blocks} KV blocks of an"
             f" engine; give more --blocks or shorter prompts"
         )
-    return 1 if found.replicas and None in found.replicas.values() else 0
+    return 1 if lost or found.replicas and None in found.replicas.values() else 0
 
 
 def _tell(outcome: Any) -> None:

@@ -8,7 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infera_cli.cli.bench_asked import SHAPES, dataset_from, one_of, write
+from infera_cli.cli import bench_files
+from infera_cli.cli.bench_asked import FLAGS, SHAPES, dataset_from, one_of
 from infera_cli.cli.bench_compare import read
 from infera_cli.cli.console import console
 from infera_cli.config.policies import policy_names
@@ -116,26 +117,26 @@ class Outputs(NamedTuple):
 
     def check(self) -> None:
         """Find out before the work that a file cannot be written, or drawn."""
-        for path in self:
-            if path is not None and not path.parent.is_dir():
-                raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+        bench_files.check({FLAGS[name]: path for name, path in self._asdict().items()})
         if (self.html or self.plot) and importlib.util.find_spec("matplotlib") is None:
             raise ConfigError("pictures need matplotlib: pip install 'infera-cli[bench]'")
 
-    def write(self, simulation: Any) -> None:
-        """Write a `workload.simulated.Simulation` to them all."""
+    def write(self, simulation: Any) -> list[str]:
+        """Write a `workload.simulated.Simulation` to them all; a sentence for each that could not be."""
         from infera_cli.workload.simulated import encode
 
-        if self.result is not None:
-            write(self.result, encode(simulation))
-        if self.html is None and self.plot is None:
-            return
+        return bench_files.each({
+            self.result: lambda: encode(simulation),
+            self.html: lambda: self._page().report(simulation).encode(),
+            self.plot: lambda: bytes(self._page().picture(simulation)),
+        })
+
+    @staticmethod
+    def _page() -> Any:
+        """What draws, and takes a moment to load."""
         from infera_cli.report import simulated_page
 
-        if self.html is not None:
-            write(self.html, simulated_page.report(simulation).encode())
-        if self.plot is not None:
-            write(self.plot, simulated_page.picture(simulation))
+        return simulated_page
 
 
 def outputs_from(asked: dict[str, Any]) -> Outputs:

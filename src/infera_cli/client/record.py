@@ -47,12 +47,21 @@ def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lam
                 end, reason = "lost", fault.message
         if rows:
             _sort(beside)
-            beside.replace(path)
+            _put(beside, path)
     except OSError as fault:
         raise ConfigError(f"cannot write {path}: {fault.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        if not rows:
+            beside.unlink(missing_ok=True)
     return Recording(rows, end, reason)
+
+
+def _put(beside: Path, path: Path) -> None:
+    """Give the recording its name; where that cannot be, it stays where it is. Raises ConfigError."""
+    try:
+        beside.replace(path)
+    except OSError as fault:
+        raise ConfigError(f"cannot write {path}: {fault.strerror}; the recording is in {beside}") from None
 
 
 def _sort(path: Path) -> None:
