@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infera_cli.wiring.check import check_file
 from infera_cli.config.serve import load_serve
+from infera_cli.wiring.check import check_file
 from tests.support import raw
 from tests.support.replies import error, unary
 from tests.support.stub import StubWorker

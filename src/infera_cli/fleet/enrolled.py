@@ -21,12 +21,14 @@ class Enrolled:
     """The records of one discovery source, and their members in `registry`.
 
     `left` is called with each member that left or was replaced, after it is out of the table. Workers are sent
-    `api_key`; those with an https address are checked against `ca_file`.
+    `api_key`; those with an https address are checked against `ca_file`. `is_ours(host, port)` tells this router's own
+    address, at which no worker can be.
     """
 
     def __init__(
         self, registry: Registry, bus: Bus, *, source: str, left: Callable[[Member], None] = lambda _member: None,
         api_key: str | None = None, ca_file: str | None = None,
+        is_ours: Callable[[str, int], bool] = lambda _host, _port: False,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._bus = bus
@@ -34,6 +36,7 @@ class Enrolled:
         self._left = left
         self._api_key = api_key
         self._ca_file = ca_file
+        self._is_ours = is_ours
         self._records: dict[str, WorkerRecord] = {}
         self._complained: dict[str, bytes] = {}
         self.refused = 0
@@ -50,6 +53,9 @@ class Enrolled:
             record = parse_record(worker_id, value)
         except ValueError as reason:
             self._refuse(worker_id, value, str(reason))
+            return
+        if self._is_ours(record.base.host, record.base.port):
+            self._refuse(worker_id, value, f"gives {record.base.host}:{record.base.port}, which is this router itself")
             return
         self._complained.pop(worker_id, None)
         before = self._records.get(worker_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from infera_cli.config.scheduling import read_scheduler_file
@@ -13,6 +14,8 @@ from infera_cli.errors import ConfigError
 from infera_cli.events import Reloaded
 from infera_cli.fleet.sources.scheduler import SOURCE, specs_of
 from infera_cli.protocol.scheduler_file import SchedulerFile
+from infera_cli.routing.types import WorkerSpec
+from infera_cli.wiring.ourselves import ourselves
 
 if TYPE_CHECKING:
     from infera_cli.wiring.scheduler import Scheduler
@@ -26,21 +29,22 @@ class FromConfig:
 
     def __init__(self, settings: ServeSettings, path: str) -> None:
         self.path = path
-        self.file = read_scheduler_file(path)
         self._key = worker_api_key(settings)
-        self._settings = settings
+        self._settings, self._ourselves = settings, ourselves(settings)
+        self.file, self._specs = self._read()
         self.scheduler: Scheduler | None = None
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         for warning in self.file.warnings:
             log.warning("%s: %s", self.path, warning)
-        into.registry.replace_source(SOURCE, specs_of(self.file, api_key=self._key))
+        self._ourselves = ourselves(self._settings, into.url)
+        into.registry.replace_source(SOURCE, self._specs)
 
     def reload(self, into: Into) -> bool:
         """See Source; a bad file is refused and the old one stays, nothing in flight is touched."""
         try:
-            file = read_scheduler_file(self.path)
+            file, specs = self._read()
         except ConfigError as error:
             into.bus.emit(Reloaded(self.path, error.message))
             return True
@@ -48,9 +52,16 @@ class FromConfig:
         self.file = file
         if self.scheduler is not None:
             self.scheduler.configure(file)
-        into.registry.replace_source(SOURCE, specs_of(file, api_key=self._key))
+        into.registry.replace_source(SOURCE, specs)
         into.bus.emit(Reloaded(self.path))
         return True
+
+    def _read(self) -> tuple[SchedulerFile, Sequence[WorkerSpec]]:
+        """The file and its workers, checked. Raises ConfigError."""
+        file = read_scheduler_file(self.path)
+        specs = specs_of(file, api_key=self._key)
+        self._ourselves.check_all(specs, f"{self.path}: nodes")
+        return file, specs
 
     def _warn_of_restart(self, file: SchedulerFile) -> None:
         before = self.file

@@ -20,6 +20,7 @@ from infera_cli.fleet.sources.etcd import SOURCE, EtcdSource
 from infera_cli.gateway.endpoints.parts import SourceState
 from infera_cli.gateway.gate import Gate
 from infera_cli.protocol.worker_record import WorkerRecord, prefix_of
+from infera_cli.wiring.ourselves import ourselves
 from infera_cli.wiring.sources import Into
 
 FIRST_LOOK = 3.0
@@ -89,7 +90,10 @@ class FromEtcd:
         stack.push_async_callback(client.aclose)
         farewell = Farewell(into.gate, into.fetch)
         stack.push_async_callback(farewell.aclose)
-        self._enrolled = Enrolled(into.registry, into.bus, source=SOURCE, left=farewell, api_key=self._api_key)
+        self._enrolled = Enrolled(
+            into.registry, into.bus, source=SOURCE, left=farewell, api_key=self._api_key,
+            is_ours=ourselves(self._settings, into.url).are_at,
+        )  # fmt: skip
         self._source = EtcdSource(
             client, self._enrolled, prefix=prefix_of(self._settings.etcd_prefix), lease_time=self._settings.lease_time
         )

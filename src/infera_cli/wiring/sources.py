@@ -23,6 +23,7 @@ from infera_cli.launch.sim import SimEngines
 from infera_cli.routing.types import WorkerSpec
 from infera_cli.wiring.config_source import FromConfig
 from infera_cli.wiring.launching import Launching
+from infera_cli.wiring.ourselves import ourselves
 
 Say = Callable[[str], None]
 
@@ -55,13 +56,15 @@ class FromFile:
 
     def __init__(self, settings: ServeSettings, path: str) -> None:
         key = worker_api_key(settings)
-        self._file = ReplicaSource(path, router_port=settings.port, api_key=key)
+        self._settings, self._ourselves = settings, ourselves(settings)
+        self._file = ReplicaSource(path, router_port=settings.port, api_key=key, check=self._check)
         self._loaded = self._file.load()
         self.file = self._loaded.file
         self.launching = Launching(settings, self._loaded.file, api_key=key)
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
+        self._ourselves = ourselves(self._settings, into.url)
         into.registry.replace_source(SOURCE, self._loaded.specs)
         if self.launching.declared:
             stack.push_async_callback(self.launching.close, into.say)
@@ -74,12 +77,16 @@ class FromFile:
             self.launching.reload(loaded.file)
         return True
 
+    def _check(self, spec: WorkerSpec, where: str) -> None:
+        self._ourselves.check(spec, where)
+
 
 class FromFlags:
     """`--worker URL`."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self._specs = static.workers(settings.worker, api_key=worker_api_key(settings))
+        ourselves(settings).check_all(self._specs, "--worker")
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""

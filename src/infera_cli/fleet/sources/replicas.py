@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ from infera_cli.routing.types import WorkerSpec
 log = logging.getLogger("infera.fleet")
 
 SOURCE = "replicas"
+Check = Callable[[WorkerSpec, str], None]
 
 
 class Table(Protocol):
@@ -35,13 +36,17 @@ class Loaded:
 
 
 class ReplicaSource:
-    """One replica file. `api_key` and `ca_file` serve entries that name none of their own."""
+    """One replica file. `api_key` and `ca_file` serve entries that name none of their own.
+
+    `check(worker, where it stands)` may refuse a worker by a ConfigError.
+    """
 
     def __init__(
         self, path: str, *, router_port: int | None = None,
-        api_key: str | None = None, ca_file: str | None = None,
+        api_key: str | None = None, ca_file: str | None = None, check: Check = lambda _spec, _where: None,
     ) -> None:  # fmt: skip
         self.path = path
+        self._check = check
         self._router_port = router_port
         self._api_key = api_key
         self._ca_file = ca_file
@@ -72,13 +77,15 @@ class ReplicaSource:
     def _spec(self, entry: ReplicaEntry, index: int) -> WorkerSpec:
         where = f"{self.path}: replicas[{index}]"
         common_ca = self._ca_file if entry.scheme == "https" else None
-        return WorkerSpec(
+        spec = WorkerSpec(
             id=entry.name, host=entry.host, port=entry.port,
             scheme=entry.scheme, path_prefix=entry.path_prefix, address=entry.address,
             models=entry.models, source=SOURCE,
             api_key=self._key(entry.api_key_file, where) if entry.api_key_file else self._api_key,
             ca_file=self._authority(entry.ca_file, where) if entry.ca_file else common_ca,
         )
+        self._check(spec, where)
+        return spec
 
     def _beside(self, name: str) -> Path:
         return Path(self.path).parent / Path(name).expanduser()
