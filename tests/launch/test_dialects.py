@@ -160,6 +160,16 @@ def test_ranks_nodes_and_halves() -> None:
     assert vllm.half(["--kv-transfer-config", "nonsense"]) is None
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "pypto", "sim"])
+def test_absurd_values_are_for_the_engine_to_refuse(engine: str) -> None:
+    """Numbers without end and objects without bottom are read in no time, and harm nobody here."""
+    speaks, many = dialect(engine), "9" * 5000
+    assert speaks.port([speaks.port_flags[0], many]) == 10**18
+    assert speaks.block_size([*speaks.block_size_flags[:1], many]) in (None, 10**18)
+    assert speaks.half(["--kv-transfer-config", "[" * 100_000]) is None
+    assert dialect("vllm").event_source({many: {"endpoint": "tcp://*:1"}, "0": {"endpoint": "tcp://*:2"}}) == (2, None)
+
+
 def test_event_sources_as_engines_tell_them() -> None:
     """vLLM by rank, ports already moved; SGLang inside its description; nothing where nobody can connect."""
     vllm, sglang = dialect("vllm"), dialect("sglang")

@@ -54,7 +54,7 @@ def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_of_another_machine_is_told_at_once() -> None:
     """No port of it will ever be free here."""
-    with pytest.raises(ConfigError, match=r"nothing can listen on 192\.0\.2\.1 here"):
+    with pytest.raises(ConfigError, match=r"nothing can listen on '192\.0\.2\.1' here"):
         free_ports(1, host="192.0.2.1")
 
 

@@ -241,6 +241,13 @@ async def test_the_whole_command(etcd: Etcd, tmp_path: Path) -> None:
             await process.wait()
 
 
+async def test_a_record_that_routers_would_refuse_is_not_written(etcd: Etcd) -> None:
+    """The worker ends with the reason, and so does its engine."""
+    with pytest.raises(InferaError, match='routers would refuse this worker: its record has a "model_name" of over'):
+        await asyncio.wait_for(launched(plan("--served-model-name", "m" * 2000), etcd).run(), 20)
+    assert records(etcd) == {}
+
+
 async def test_killed_without_a_word_it_goes_when_its_lease_ends(etcd: Etcd, tmp_path: Path) -> None:
     """kill -9 of launcher and engine: no record is left after the lease time."""
     process = await asyncio.create_subprocess_exec(

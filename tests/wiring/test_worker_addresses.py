@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,40 @@ def test_a_running_engine_that_only_this_machine_reaches_is_warned_of(caplog: py
     with caplog.at_level(logging.WARNING):
         plan("vllm", no_engine=True, url="http://127.0.0.1:8000", etcd_endpoint=["10.0.0.5:2379"])
     assert any("127.0.0.1 is advertised, which only this machine can reach" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("host", ["a b", "http://h", "h:99", "ünï", "[::1", "h/x", "-h", "\udcff", "h" * 5000])
+def test_what_routers_would_refuse_is_not_advertised(host: str) -> None:
+    """By flag, by the pod, or as the engine's own address: one sentence that names where it comes from."""
+    said = "neither a host name nor an address; write it without scheme and port"
+    of_ours: dict[str, Any] = {}
+    for flags in (of_ours, {"no_engine": True, "url": "http://127.0.0.1:8000"}):
+        with pytest.raises(ConfigError, match=f"^--advertise-host .{{1,300}} is {said}$"):
+            plan("vllm", advertise_host=host, **flags)
+    with pytest.raises(ConfigError, match=f"^POD_IP .{{1,300}} is {said}$"):
+        plan("vllm", "--model", "m", environ={"POD_IP": host})
+    with pytest.raises(ConfigError, match=f"^--host .{{1,300}} is {said}$"):
+        plan("vllm", "--model", "m", "--port", "9001", "--host", host)
+    with pytest.raises(ConfigError):
+        plan("vllm", "--model", "m", "--host", host)
+
+
+def test_an_address_in_brackets_is_the_address() -> None:
+    """As people copy it out of a URL."""
+    made = plan("vllm", "--model", "m", "--port", "9001", advertise_host="[2001:db8::1]")
+    assert (made.worker_id, made.public_host) == ("[2001:db8::1]:9001", "2001:db8::1")
+    assert plan("vllm", "--model", "m", "--port", "9001", "--host", "[::1]").url == "http://[::1]:9001"
+
+
+@pytest.mark.parametrize("port", ["70000", "65536", "0", "9" * 5000])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    """One sentence, whether it is probed, told or both."""
+    for args in (["--port", port], [f"--port={port}", "--host", "127.0.0.1"]):
+        with pytest.raises(ConfigError, match=r"^--port \d{1,19} is no port; write a number from 1 to 65535$"):
+            plan("vllm", "--model", "m", *args)
+
+
+def test_more_ranks_than_there_are_ports_are_refused() -> None:
+    """Whatever number it is."""
+    with pytest.raises(AddressInUse, match="free ports in a row"):
+        plan("vllm", "--model", "m", "-dp", "9" * 5000)

@@ -32,8 +32,9 @@ def launch(
     infera launch sim --etcd-endpoint 127.0.0.1:2379
     infera launch vllm --etcd-endpoint 10.0.0.5:2379 --no-engine --url http://10.0.0.7:8000
 
-    Flags that are not listed here go to the engine as they are; so does everything after `--`. SIGTERM and Ctrl-C
-    take the worker out of discovery, wait for its open requests, and stop the engine; once more does not wait.
+    Flags that are not listed here go to the engine as they are; so does everything after `--`. SIGTERM, Ctrl-C
+    and the end of the terminal (SIGHUP) take the worker out of discovery, wait for its open requests, and stop the
+    engine; once more does not wait.
     """
     loaded = load_launch(typed, os.environ, ctx.args)
     if loaded.origins["etcd_password"].layer == "flag":

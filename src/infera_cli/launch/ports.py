@@ -37,6 +37,13 @@ def nodeport_range(text: str | None) -> range:
     return NODEPORTS
 
 
+def check_port(port: int, named: str) -> int:
+    """`port`, if it is one; `named` says where it was written. Raises ConfigError."""
+    if not 0 < port <= 65535:
+        raise ConfigError(f"{named} {port} is no port; write a number from 1 to 65535")
+    return port
+
+
 def free_ports(
     count: int, *, avoid: range = NODEPORTS, taken: Iterable[int] = (), host: str = "",
     dice: random.Random | None = None,
@@ -52,12 +59,16 @@ def free_ports(
 
 
 def check_unused(host: str, port: int) -> None:
-    """Raise AddressInUse when something listens there: an engine's answers would be taken for those of our own."""
+    """Raise AddressInUse when something listens there: an engine's answers would be taken for those of our own.
+
+    What cannot be bound for another reason is for the engine to tell."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former life do not count
         try:
             probe.bind((host, port))
+        except (ValueError, TypeError):  # no host name can be like that
+            return
         except OSError as fault:
             if fault.errno == errno.EADDRINUSE:
                 raise AddressInUse(
@@ -74,5 +85,7 @@ def _is_free(host: str, port: int) -> bool:
         except OSError as fault:
             if fault.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
-            raise ConfigError(f"nothing can listen on {host} here: {fault.strerror}") from None
+            raise ConfigError(f"nothing can listen on {host[:80]!a} here: {fault.strerror}") from None
+        except (ValueError, TypeError):
+            raise ConfigError(f"nothing can listen on {host[:80]!a}, which is no host") from None
     return True

@@ -19,7 +19,7 @@ from infera_cli.launch.asking import Asking, endpoints
 from infera_cli.launch.child import Child
 from infera_cli.launch.dialects.base import Dialect, EventSource, KvPorts
 from infera_cli.launch.drain import QUIET, drained
-from infera_cli.protocol.worker_record import WorkerRecord
+from infera_cli.protocol.worker_record import BadRecord, WorkerRecord, encode_record, parse_record
 
 log = logging.getLogger("infera.launch")
 
@@ -122,13 +122,13 @@ class Launched:
             raise InferaError(f"the engine at {plan.url} lists no model, and its command line names none")
         events, replay = endpoints(plan.public_host, await self._event_source(asking))
         size, rank = dialect.dp_size(args), dialect.dp_rank(args)
-        return WorkerRecord(
+        return _acceptable(WorkerRecord(
             worker_id=plan.worker_id, url=plan.public_url, model_name=model, engine=dialect.wire_name,
             infera_engine=None if dialect.name == dialect.wire_name else dialect.name,
             kv_events_endpoint=events, kv_replay_endpoint=replay,
             kv_block_size=await asking.block_size() or dialect.block_size(args),
             dp_rank=rank, dp_size=size if size > 1 and rank is None else None,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     async def _event_source(self, asking: Asking) -> EventSource | None:
         """Where it publishes: as it says, else as it was told."""
@@ -192,6 +192,16 @@ class Launched:
         code = self._child.code if self._child is not None else None
         log.error("the engine ended by itself, with exit code %s", code)
         return 1
+
+
+def _acceptable(record: WorkerRecord) -> WorkerRecord:
+    """`record`, if routers would take it. Raises InferaError."""
+    try:
+        return parse_record(record.worker_id, encode_record(record))
+    except BadRecord as reason:
+        raise InferaError(f"routers would refuse this worker: its record {reason}") from None
+    except UnicodeEncodeError:
+        raise InferaError("routers would refuse this worker: its record is not UTF-8") from None
 
 
 async def _ended(task: asyncio.Future[None]) -> None:

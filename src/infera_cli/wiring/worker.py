@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -19,22 +20,26 @@ from infera_cli.errors import ConfigError, UsageError
 from infera_cli.fleet.etcd_access import EtcdAccess
 from infera_cli.launch.addresses import UNSPECIFIED, advertised, is_local
 from infera_cli.launch.dialects import Dialect, KvPorts, dialect
-from infera_cli.launch.dialects.arguments import is_given
+from infera_cli.launch.dialects.arguments import is_given, whole
 from infera_cli.launch.engines import ENGINES
-from infera_cli.launch.ports import check_unused, free_ports, nodeport_range
+from infera_cli.launch.ports import check_port, check_unused, free_ports, nodeport_range
 from infera_cli.launch.worker import Launched, Plan, Timing
+from infera_cli.protocol.address import bare_host
 from infera_cli.protocol.worker_record import BadRecord, prefix_of, split_url
 from infera_cli.telemetry import logs
 from infera_cli.wiring.discovery import etcd_access
 from infera_cli.wiring.server import raise_file_limit
 
+_ALWAYS = (signal.SIGTERM, signal.SIGINT)
+_STOPS = (*_ALWAYS, signal.SIGHUP, signal.SIGQUIT)
 _log = logging.getLogger("infera.launch")
 
 
 def run(settings: LaunchSettings, engine: str, args: Sequence[str]) -> int:
-    """Launch, serve until SIGTERM or Ctrl-C or the engine's end, stop in order; the exit code.
+    """Launch, serve until a signal to stop or the engine's end, stop in order; the exit code.
 
-    Raises UsageError, ConfigError, InferaError: nothing is left running then.
+    When that is over, another signal changes nothing. Raises UsageError, ConfigError, InferaError: nothing is left
+    running then.
     """
     logs.setup(settings.launcher_log_level, settings.launcher_log_format)
     raise_file_limit()
@@ -42,13 +47,24 @@ def run(settings: LaunchSettings, engine: str, args: Sequence[str]) -> int:
     access.tls()
     plan = plan_of(settings, dialect(engine), args, os.environ, access)
     worker = Launched(plan, access, prefix_of(settings.etcd_prefix))
-    return uvloop.run(_until_told(worker))
+    try:
+        return uvloop.run(_until_told(worker))
+    finally:
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 async def _until_told(worker: Launched) -> int:
+    """The handlers are not the loop's own, since it takes those away before its end."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+
+    def tell(*_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and all is done
+            loop.call_soon_threadsafe(worker.stop)
+
+    for number in _STOPS:
+        if number in _ALWAYS or signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background
+            signal.signal(number, tell)
     return await worker.run()
 
 
@@ -69,7 +85,7 @@ def plan_of(
     registered = not (speaks.is_follower(args) or _number(environ.get("LWS_WORKER_INDEX")) > 0)
     if registered:  # further nodes listen on no port, and name that of the first one
         check_unused("" if host is None or host in UNSPECIFIED else host, port)
-    here = "127.0.0.1" if host is None or host in UNSPECIFIED else host
+    here = "127.0.0.1" if host is None or host in UNSPECIFIED else _bare(host, "--host")
     return Plan(
         dialect=speaks, args=args, timing=timing, ready_path=ENGINES[speaks.name].readiness,
         command=speaks.command(args, python=settings.engine_python or sys.executable, port=port, kv=kv),
@@ -109,7 +125,8 @@ def _ports(
     """The bound host, the HTTP port, and the ports for KV events, where the command line names none."""
     host, avoid = speaks.host(args), nodeport_range(settings.nodeport_range)
     probed = host if host is not None and host not in UNSPECIFIED else ""
-    port = speaks.port(args) or free_ports(1, avoid=avoid, host=probed)
+    port = speaks.port(args)
+    port = free_ports(1, avoid=avoid, host=probed) if port is None else check_port(port, speaks.port_flags[0])
     if not (settings.enable_kv_events and speaks.publishes_kv) or is_given(args, ("--kv-events-config",)):
         return host, port, None
     ranks = max(speaks.dp_size(args), (speaks.dp_rank(args) or 0) + 1)
@@ -122,7 +139,17 @@ def _advertised(settings: LaunchSettings) -> str | None:
     """What was asked for. Raises ConfigError for what is no address of any one machine."""
     if settings.advertise_host in UNSPECIFIED:
         raise ConfigError(f"--advertise-host {settings.advertise_host} is no address that routers can reach")
-    return settings.advertise_host
+    return _bare(settings.advertise_host, "--advertise-host") if settings.advertise_host is not None else None
+
+
+def _bare(host: str, named: str) -> str:
+    """A host as records have it; `named` says where it was written. Raises ConfigError if routers would refuse it."""
+    try:
+        return bare_host(host)
+    except ValueError:
+        raise ConfigError(
+            f"{named} {host[:80]!a} is neither a host name nor an address; write it without scheme and port"
+        ) from None
 
 
 def _warn_of_local(public: str, access: EtcdAccess) -> None:
@@ -134,8 +161,8 @@ def _public_host(host: str | None, environ: Mapping[str, str], access: EtcdAcces
     """A pod knows its own address; elsewhere the way to the registry tells (S20)."""
     pod = environ.get("POD_IP")
     if pod and (host is None or host in UNSPECIFIED):
-        return pod
-    return advertised(host, access.endpoints[0])
+        return _bare(pod, "POD_IP")
+    return _bare(advertised(host, access.endpoints[0]), "--host")
 
 
 def _environment(speaks: Dialect, environ: Mapping[str, str], port: int) -> dict[str, str]:
@@ -150,4 +177,4 @@ def _at(host: str, port: int) -> str:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+    return (whole(text) if text is not None else None) or 0

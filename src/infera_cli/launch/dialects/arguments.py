@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+_DIGITS = 18
 
 def value_of(args: Sequence[str], names: Sequence[str]) -> str | None:
     """The value of the last of these flags; None where none is given, or it has no value."""
@@ -25,7 +26,14 @@ def is_given(args: Sequence[str], names: Sequence[str]) -> bool:
 def number_of(args: Sequence[str], names: Sequence[str]) -> int | None:
     """The value as a whole number; None where it is none."""
     value = value_of(args, names)
-    return int(value) if value is not None and value.isdecimal() else None
+    return whole(value) if value is not None else None
+
+
+def whole(text: str) -> int | None:
+    """Digits as a number, None for anything else. Of more than 18 digits it is only known that they are too many."""
+    if not text.isdecimal():
+        return None
+    return int(text) if len(text) <= _DIGITS else 10**_DIGITS
 
 
 def _places(args: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, str | None]]:

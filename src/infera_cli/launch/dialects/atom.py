@@ -44,7 +44,7 @@ class Atom(Dialect):
         """See Dialect; the role is inside `--kv-transfer-config`."""
         try:
             config = json.loads(value_of(args, ("--kv-transfer-config",)) or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return _HALVES.get(str(config.get("kv_role"))) if isinstance(config, dict) else None
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from infera_cli.launch.dialects.arguments import is_given, number_of, value_of
+from infera_cli.launch.dialects.arguments import is_given, number_of, value_of, whole
 from infera_cli.launch.engines import ONE_SEED
 
 TOPIC = "kv-events"
@@ -131,5 +131,4 @@ def bound_port(endpoint: Any) -> int | None:
     """The port of `tcp://*:5557`; None for an address that the engine connects to, or any other thing."""
     if not isinstance(endpoint, str) or not endpoint.startswith("tcp://"):
         return None
-    port = endpoint.rpartition(":")[2]
-    return int(port) if port.isdecimal() else None
+    return whole(endpoint.rpartition(":")[2])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from infera_cli.launch.dialects.arguments import value_of
+from infera_cli.launch.dialects.arguments import value_of, whole
 from infera_cli.launch.dialects.base import Dialect, EventSource, KvPorts, bound_port
 
 _HALVES = {"kv_producer": "prefill", "kv_consumer": "decode"}
@@ -46,7 +46,7 @@ class Vllm(Dialect):
         """See Dialect; the role is inside `--kv-transfer-config`."""
         try:
             config = json.loads(value_of(args, ("--kv-transfer-config",)) or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return _HALVES.get(str(config.get("kv_role"))) if isinstance(config, dict) else None
 
@@ -54,10 +54,15 @@ class Vllm(Dialect):
         """See Dialect; ranks are keys as text, and ports carry the rank already (engines.md §1.5)."""
         if not isinstance(document, dict) or not document:
             return None
-        first = min(document, key=lambda rank: int(rank) if str(rank).isdecimal() else 1 << 30)
+        first = min(document, key=_number)
         said = document[first]
         port = bound_port(said.get("endpoint")) if isinstance(said, dict) else None
         return EventSource(port, bound_port(said.get("replay_endpoint"))) if port is not None else None
+
+
+def _number(rank: Any) -> int:
+    found = whole(str(rank))
+    return found if found is not None else 1 << 30
 
 
 def _with_flag(args: Sequence[str]) -> Sequence[str]:
