@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.conftest import Serve, Setup
 from tests.support import raw
 from tests.support.replies import LAST, chunk, chunked, words
-from tests.support.stub import StubWorker
+from tests.support.stub import Step, StubWorker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -77,6 +77,45 @@ async def test_r151_sighup_changes_what_the_file_changed_and_leaves_the_rest(ser
         await setup.server.settled()
         assert (await setup.server.replica("u2"))["routed"] == before["routed"] + len(kept.calls) - 1
     assert (setup.server.running, setup.server.pid) == (True, pid)
+
+
+async def off_the_file(setup: Setup, stack: AsyncExitStack) -> tuple[Stream, asyncio.Task[raw.Response]]:
+    """A stream that delivers and a request that waits, both on u1, which the file no longer names."""
+    session = await setup.pin(setup.u1)
+    stream = Stream(setup, setup.u1, session)
+    await stream.begin(stack)
+    setup.u1.then([Step.HANG])
+    waiting = asyncio.create_task(raw.post(setup.url, headers=session))
+    await setup.u1.called(2)
+    setup.server.write([setup.u2])
+    await setup.server.reload()
+    return stream, waiting
+
+
+async def test_r110_what_waits_on_a_dead_replica_moves_when_the_file_forgets_it(serve: Serve) -> None:
+    """It does not even answer a probe: its unanswered request is served elsewhere within 5 s, its stream may end."""
+    setup = await serve(2, "--health-interval", "60")
+    await setup.ready()
+    setup.u1.health = [Step.HANG]
+    async with AsyncExitStack() as stack:
+        stream, waiting = await off_the_file(setup, stack)
+        assert (await asyncio.wait_for(waiting, 5)).get("x-infera-worker") == "u2"
+        assert await stream.ends_well()
+
+
+async def test_what_waits_on_a_live_replica_stays_when_the_file_forgets_it(serve: Serve) -> None:
+    """It still answers probes, so it is left to end what it has, answered or not."""
+    setup = await serve(2, "--health-interval", "60")
+    await setup.ready()
+    async with AsyncExitStack() as stack:
+        asked = len(setup.u1.probes)
+        stream, waiting = await off_the_file(setup, stack)
+        async with asyncio.timeout(5):
+            while len(setup.u1.probes) == asked:  # noqa: ASYNC110 - a probe has no event for us
+                await asyncio.sleep(0.02)
+        assert await stream.ends_well()
+        assert (waiting.done(), setup.u2.calls) == (False, [])
+        waiting.cancel()
 
 
 BAD = [

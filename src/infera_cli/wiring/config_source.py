@@ -15,6 +15,7 @@ from infera_cli.events import Reloaded
 from infera_cli.fleet.sources.scheduler import SOURCE, specs_of
 from infera_cli.protocol.scheduler_file import SchedulerFile
 from infera_cli.routing.types import WorkerSpec
+from infera_cli.wiring.farewell import Farewell
 from infera_cli.wiring.ourselves import ourselves
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ class FromConfig:
         self._settings, self._ourselves = settings, ourselves(settings)
         self.file, self._specs = self._read()
         self.scheduler: Scheduler | None = None
+        self._farewell: Farewell
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         for warning in self.file.warnings:
             log.warning("%s: %s", self.path, warning)
         self._ourselves = ourselves(self._settings, into.url)
+        self._farewell = Farewell(into.gate, into.fetch)
+        stack.push_async_callback(self._farewell.aclose)
         into.registry.replace_source(SOURCE, self._specs)
 
     def reload(self, into: Into) -> bool:
@@ -52,7 +56,8 @@ class FromConfig:
         self.file = file
         if self.scheduler is not None:
             self.scheduler.configure(file)
-        into.registry.replace_source(SOURCE, specs)
+        with self._farewell.to_leavers(into.registry, SOURCE):
+            into.registry.replace_source(SOURCE, specs)
         into.bus.emit(Reloaded(self.path))
         return True
 

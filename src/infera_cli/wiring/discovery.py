@@ -14,19 +14,15 @@ from infera_cli.errors import DiscoveryError, DiscoveryRefused
 from infera_cli.fleet.enrolled import Enrolled
 from infera_cli.fleet.etcd_access import EtcdAccess, endpoint_urls
 from infera_cli.fleet.etcd_client import EtcdClient
-from infera_cli.fleet.member import Member
-from infera_cli.fleet.probe import Fetch
 from infera_cli.fleet.sources.etcd import SOURCE, EtcdSource
 from infera_cli.gateway.endpoints.parts import SourceState
-from infera_cli.gateway.gate import Gate
 from infera_cli.protocol.worker_record import WorkerRecord, prefix_of
+from infera_cli.wiring.farewell import Farewell
 from infera_cli.wiring.ourselves import ourselves
 from infera_cli.wiring.sources import Into
 
 FIRST_LOOK = 3.0
 """Seconds that a start waits for etcd; after that it serves, and the view comes when it comes."""
-LAST_LOOK = 2.0
-"""Seconds in which a worker that left discovery must answer, or its waiting requests move on (R110)."""
 
 _log = logging.getLogger("infera.fleet")
 
@@ -40,37 +36,6 @@ def etcd_access(settings: Discovery, *, timeout: float = 10.0) -> EtcdAccess:
         ca_file=settings.etcd_ca_file, cert_file=settings.etcd_cert_file, key_file=settings.etcd_key_file,
         timeout=timeout,
     )  # fmt: skip
-
-
-class Farewell:
-    """Looks after the requests that wait on a worker which left.
-
-    Who took itself out of discovery in order goes on answering while it drains, and what it was given stays with it;
-    who does not even answer a probe is gone, and what waits for its first byte goes elsewhere (R110).
-    """
-
-    def __init__(self, gate: Gate, fetch: Fetch) -> None:
-        self._gate = gate
-        self._fetch = fetch
-        self._looking: set[asyncio.Task[None]] = set()
-
-    def __call__(self, member: Member) -> None:
-        """`member` left, just now."""
-        task = asyncio.ensure_future(self._look(member))
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
-
-    async def aclose(self) -> None:
-        """End all looks."""
-        for task in self._looking:
-            task.cancel()
-        await asyncio.gather(*self._looking, return_exceptions=True)
-
-    async def _look(self, member: Member) -> None:
-        try:
-            await self._fetch(member.spec, "/health", timeout=LAST_LOOK)
-        except OSError:
-            self._gate.worker_left(member.worker)
 
 
 class FromEtcd:

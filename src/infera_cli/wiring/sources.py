@@ -22,6 +22,7 @@ from infera_cli.gateway.gate import Gate
 from infera_cli.launch.sim import SimEngines
 from infera_cli.routing.types import WorkerSpec
 from infera_cli.wiring.config_source import FromConfig
+from infera_cli.wiring.farewell import Farewell
 from infera_cli.wiring.launching import Launching
 from infera_cli.wiring.ourselves import ourselves
 
@@ -61,18 +62,25 @@ class FromFile:
         self._loaded = self._file.load()
         self.file = self._loaded.file
         self.launching = Launching(settings, self._loaded.file, api_key=key)
+        self._farewell: Farewell
 
     async def open(self, into: Into, stack: contextlib.AsyncExitStack) -> None:
         """See Source."""
         self._ourselves = ourselves(self._settings, into.url)
+        self._farewell = Farewell(into.gate, into.fetch)
+        stack.push_async_callback(self._farewell.aclose)
         into.registry.replace_source(SOURCE, self._loaded.specs)
         if self.launching.declared:
             stack.push_async_callback(self.launching.close, into.say)
             await self.launching.start(into.registry, into.fetch, address=into.url)
 
     def reload(self, into: Into) -> bool:
-        """See Source; a bad file is refused and the old one stays."""
-        loaded = self._file.reload(into.registry, into.bus)
+        """See Source; a bad file is refused and the old one stays.
+
+        Streams of a replica that left end where they are, and so does what waits on one that still answers.
+        """
+        with self._farewell.to_leavers(into.registry, SOURCE):
+            loaded = self._file.reload(into.registry, into.bus)
         if loaded is not None:
             self.launching.reload(loaded.file)
         return True
