@@ -65,14 +65,26 @@ def test_the_same_base_url_is_one_worker_and_the_first_source_wins(url: str) -> 
     second = spec("other", source="etcd", host="A" if "A" in url else "a", path=path)
     assert fleet.registry.add(second) is None
     assert fleet.names() == ["a"]
-    assert "of etcd is ignored: its URL belongs to 'a' of file" in fleet.last("ignored")
+    assert "of etcd has the URL of 'a' of file" in fleet.last("ignored")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("localhost", "127.0.0.1"), ("127.0.0.1", "LocalHost."), ("::1", "0:0:0:0:0:0:0:1")]
+)
+def test_two_spellings_of_one_address_are_one_worker(first: str, second: str) -> None:
+    """localhost is 127.0.0.1; another loopback address may be another engine."""
+    fleet = Fleet()
+    assert fleet.registry.add(spec("a", host=first)) is not None
+    assert fleet.registry.add(spec("b", host=second, source="etcd")) is None
+    assert fleet.last("ignored") == f"{spec('b', host=second).url} of etcd has the URL of 'a' of file"
+    assert fleet.registry.add(spec("c", host="127.0.0.2")) is not None
 
 
 def test_a_name_belongs_to_the_source_that_came_first() -> None:
     """Another source cannot take a name over, nor take its worker out."""
     fleet = Fleet("a")
     assert fleet.registry.add(spec("a", source="etcd", port=9000)) is None
-    assert "its name belongs to 'a' of file" in fleet.last("ignored")
+    assert "of etcd has the name of 'a' of file" in fleet.last("ignored")
     fleet.registry.remove("a", source="etcd")
     fleet.registry.remove("unknown", source="etcd")
     assert fleet["a"].spec.source == "file"

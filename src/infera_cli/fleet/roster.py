@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from infera_cli.fleet.member import Member
+from infera_cli.protocol.address import one_spelling
 from infera_cli.routing.types import WorkerSpec
 
 
@@ -95,8 +96,8 @@ class Roster:
             return  # it was told before
         self._waiting[key] = spec, ready, owned
         shared = "URL" if _base(holder.spec) == _base(spec) else "name"
-        sentence = f"{spec.url} of {spec.source or 'no source'} is ignored: "
-        sentence += f"its {shared} belongs to {holder.id!r} of {holder.spec.source or 'no source'}"
+        sentence = f"{spec.url} of {spec.source or 'no source'} has the {shared} "
+        sentence += f"of {holder.id!r} of {holder.spec.source or 'no source'}"
         self._tell(spec.id, "ignored", sentence)
 
     def _admit_waiting(self) -> None:
@@ -107,4 +108,4 @@ class Roster:
 
 
 def _base(spec: WorkerSpec) -> str:
-    return f"{spec.scheme}://{spec.host.lower()}:{spec.port}{spec.path_prefix.rstrip('/')}"
+    return f"{spec.scheme}://{one_spelling(spec.host)}:{spec.port}{spec.path_prefix.rstrip('/')}"

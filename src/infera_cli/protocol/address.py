@@ -53,6 +53,14 @@ def path_prefix(text: str) -> str:
     return prefix
 
 
+def one_spelling(host: str) -> str:
+    """`host` in the spelling that all names of one listener share: case, a dot at the end, localhost, IPv6 zeros."""
+    lowered = host.lower().rstrip(".")
+    if lowered == "localhost":
+        return _HERE
+    return str(ipaddress.IPv6Address(lowered)) if ":" in lowered else lowered
+
+
 def dial_key(host: str) -> str:
     """What two spellings of one machine have in common: case, and the names of this machine."""
     lowered = host.lower().rstrip(".")
