@@ -131,7 +131,7 @@ class ServeSettings:
 
     connect_timeout: float = setting(
         5.0, Seconds(), _TIME,
-        "Limit for connecting to a worker, and for a probe.")
+        "Limit for connecting to a worker, and for a probe, which gets 2 s at least (with --config exactly 2 s).")
     request_timeout: float = setting(
         3600.0, Seconds(zero=True), _TIME,
         "Limit for one request from its head to its last byte; 0 = none, which is the default with discovery.")

@@ -55,7 +55,7 @@ NODE_PROBE_TIMEOUT = 2.0
 
 
 def probe_timeout(connect_timeout: float) -> float:
-    """Seconds a probe may take: the connect time-out, but never under two.
+    """Seconds a probe may take: the connect time-out, as with the replica router, but never under two.
 
     SGLang's /health generates a token and sleeps in steps of a second, so a good answer takes at least one
     (engines.md §2.2). A stalled SGLang answers 503 only after 20 s; such a probe counts as failed here, which
