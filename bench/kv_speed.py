@@ -32,7 +32,6 @@ from infera_cli.routing.types import Ask, Pool, Worker, WorkerSpec
 from infera_cli.tokens.load import load_all
 
 SIZE = 16
-CHAT = b"/v1/chat/completions"
 ROUNDS = 7
 CHAT = b"/v1/chat/completions"
 BLOCKS = 100_000
