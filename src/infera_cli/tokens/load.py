@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from infera_cli.errors import ConfigError
 from infera_cli.tokens.prompts import Prompts
 from infera_cli.tokens.template import ChatTemplate
-from infera_cli.tokens.vocabulary import Vocabulary
+from infera_cli.tokens.vocabulary import Vocabulary, unpanicked
 
 _HUB_ID = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
+_LONGEST_ID = 96
+"""As the hub has it."""
+_LONGEST_SHOWN = 300
 _HUB_FILES = ("tokenizer*", "chat_template*", "special_tokens_map.json")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -38,7 +43,8 @@ def load_all(sources: Iterable[str], built_in: Mapping[str, Callable[[], Prompts
     for source in sources:
         model, where = _parted(source)
         if model in by_model:
-            raise ConfigError(f"--router-tokenizer-path names two tokenizers for {model or 'all models'}")
+            named = _shown(model) if model is not None else "all models"
+            raise ConfigError(f"--router-tokenizer-path names two tokenizers for {named}")
         if where not in loaded:
             loaded[where] = makers[where]() if where in makers else load(where)
         by_model[model] = loaded[where]
@@ -49,10 +55,10 @@ def _parted(source: str) -> tuple[str | None, str]:
     """The model, None for all of them, and where its tokenizer is."""
     name, equals, path = source.partition("=")
     model: str | None = name
-    if not equals or Path(source).exists():
+    if not equals or _is(Path.exists, Path(source)):
         model, path = None, source
     if (model is not None and not model.strip()) or not path.strip():
-        raise ConfigError(f"--router-tokenizer-path {source!a} is malformed; write PATH or MODEL=PATH")
+        raise ConfigError(f"--router-tokenizer-path {_shown(ascii(source))} is malformed; write PATH or MODEL=PATH")
     return model, path
 
 
@@ -62,29 +68,47 @@ def load(source: str) -> Prompts:
 
     folder, file = _place(source)
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = unpanicked(partial(Tokenizer.from_file, str(file)))
+        tokenizer.no_truncation()  # engines do neither, whatever the file says
+        tokenizer.no_padding()
     except Exception as error:
-        raise ConfigError(f"the tokenizer {file} cannot be loaded: {error}") from error
-    tokenizer.no_truncation()  # engines do neither, whatever the file says
-    tokenizer.no_padding()
+        raise ConfigError(f"the tokenizer {_shown(file)} cannot be loaded: {_why(error)}") from error
+    try:
+        words = Vocabulary(tokenizer)
+    except Exception as error:
+        raise ConfigError(f"the tokenizer {_shown(file)} does not encode a text: {_why(error)}") from error
     config = _json(folder / "tokenizer_config.json")
     variables = _variables(config, _json(folder / "special_tokens_map.json"))
-    return Prompts(Vocabulary(tokenizer), _template(folder, config, variables))
+    template = _template(folder, config, variables)
+    try:
+        return Prompts(words, template)
+    except Exception as error:
+        raise _useless_template(folder, error) from error
 
 
 def _place(source: str) -> tuple[Path, Path]:
     """The folder and its tokenizer.json. Raises ConfigError."""
-    path = Path(source).expanduser()
-    if path.is_file():
+    path = Path(source)
+    with contextlib.suppress(RuntimeError):  # the home of nobody
+        path = path.expanduser()
+    if _is(Path.is_file, path):
         return path.parent, path
-    if not path.is_dir():
-        if not _HUB_ID.fullmatch(source):
-            raise ConfigError(f"--router-tokenizer-path: there is no {source}")
+    if not _is(Path.is_dir, path):
+        if not _HUB_ID.fullmatch(source) or len(source) > _LONGEST_ID:
+            raise ConfigError(f"--router-tokenizer-path: there is no {_shown(source)}")
         path = _from_hub(source)
     file = path / "tokenizer.json"
-    if not file.is_file():
-        raise ConfigError(f"--router-tokenizer-path: {source} has no tokenizer.json")
+    if not _is(Path.is_file, file):
+        raise ConfigError(f"--router-tokenizer-path: {_shown(source)} has no tokenizer.json")
     return path, file
+
+
+def _is(what: Callable[[Path], bool], path: Path) -> bool:
+    """Whether it is; a path that cannot even be looked at is nothing."""
+    try:
+        return what(path)
+    except (OSError, ValueError):
+        return False
 
 
 def _from_hub(source: str) -> Path:
@@ -93,18 +117,27 @@ def _from_hub(source: str) -> Path:
     try:
         return Path(snapshot_download(source, allow_patterns=list(_HUB_FILES)))
     except Exception as error:
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ConfigError(f"--router-tokenizer-path: {source} is no local path, and the hub says: {why}") from error
+        raise ConfigError(
+            f"--router-tokenizer-path: {_shown(source)} is no local path, and the hub says: {_why(error)}"
+        ) from error
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
+        found = json.loads(_text(file))
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
     return found if isinstance(found, dict) else {}
+
+
+def _text(file: Path) -> str:
+    """What is in it; an empty object where there is no such file. Raises ConfigError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return "{}"
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
 
 
 def _variables(*layers: Mapping[str, Any]) -> dict[str, str]:
@@ -123,8 +156,8 @@ def _template(folder: Path, config: Mapping[str, Any], variables: Mapping[str, s
     source: Any = None
     for name in ("chat_template.jinja", "chat_template.json"):
         file = folder / name
-        if file.is_file():
-            source = file.read_text(encoding="utf-8") if name.endswith("jinja") else _json(file).get("chat_template")
+        if _is(Path.is_file, file):
+            source = _text(file) if name.endswith("jinja") else _json(file).get("chat_template")
             break
     if source is None:
         source = config.get("chat_template")
@@ -136,4 +169,25 @@ def _template(folder: Path, config: Mapping[str, Any], variables: Mapping[str, s
     try:
         return ChatTemplate(source, variables)
     except Exception as error:
-        raise ConfigError(f"the chat template in {folder} cannot be used: {error}") from error
+        raise _useless_template(folder, error) from error
+
+
+# ── what is told ─────────────────────────────────────────────────────────────────────────────────────
+def _unreadable(file: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{_shown(file)} cannot be read: {_why(error)}")
+
+
+def _useless_template(folder: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"the chat template in {_shown(folder)} cannot be used: {_why(error)}")
+
+
+def _why(error: Exception) -> str:
+    """Its first line, or what it is."""
+    return _shown(str(error).strip().partition("\n")[0] or type(error).__name__)
+
+
+def _shown(what: object) -> str:
+    """In one line that is no longer than it needs to be known again."""
+    text = str(what)
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN // 2]}…{text[-_LONGEST_SHOWN // 2 :]}"

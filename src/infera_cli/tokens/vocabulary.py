@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from infera_cli.tokens.by_word import ByWord, cut_of
 from infera_cli.tokens.memo import Memo
@@ -20,6 +20,23 @@ from infera_cli.tokens.memo import Memo
 SPAN_BYTES = 64 << 20
 _LONGEST_SPAN = 256 << 10
 """Characters; a longer span is not remembered."""
+
+
+T = TypeVar("T")
+
+
+class Panicked(Exception):
+    """The tokenizer's own code gave up."""
+
+
+def unpanicked(work: Callable[[], T]) -> T:
+    """What `work` gives. A panic of Rust, which Python takes for something like Ctrl-C, is raised as Panicked."""
+    try:
+        return work()
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Panicked(str(error)) from error
 
 
 class Encoding(Protocol):
@@ -112,12 +129,15 @@ class Vocabulary:
         return [by_word.encode(text) if text not in names else self._plain([text])[0] for text in texts]
 
     def _plain(self, texts: Sequence[str]) -> list[bytes]:
-        return [pack(e.ids) for e in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
+        return [pack(e.ids) for e in self._encoded(texts)]
+
+    def _encoded(self, texts: Sequence[str], *, framed: bool = False) -> Sequence[Encoding]:
+        return unpanicked(lambda: self._encoder.encode_batch_fast(texts, add_special_tokens=framed))
 
     def _frame(self) -> tuple[bytes, bytes]:
         """What the tokenizer puts before and after any text."""
-        bare = self._encoder.encode_batch_fast(["a"], add_special_tokens=False)[0].ids
-        framed = self._encoder.encode_batch_fast(["a"], add_special_tokens=True)[0].ids
+        bare = self._encoded(["a"])[0].ids
+        framed = self._encoded(["a"], framed=True)[0].ids
         for at in range(len(framed) - len(bare) + 1):
             if framed[at : at + len(bare)] == bare:
                 return pack(framed[:at]), pack(framed[at + len(bare) :])
@@ -127,10 +147,10 @@ class Vocabulary:
     def _fault(self, dice: random.Random, names: Sequence[str]) -> str:
         """Why spans may not be encoded one by one; empty when they may."""
         for text in _texts(dice, names):
-            whole = self._encoder.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            whole = self._encoded([text])[0].ids
             if pack(whole) != b"".join(self._plain(self.spans(text))):
                 return f"text around special tokens is not encoded by itself, as in {text[:40]!r}"
-            framed = self._encoder.encode_batch_fast([text], add_special_tokens=True)[0].ids
+            framed = self._encoded([text], framed=True)[0].ids
             if pack(framed) != self.before + pack(whole) + self.after:
                 return f"special tokens are added in an unusual way, as to {text[:40]!r}"
         return ""
