@@ -9,6 +9,7 @@ import pytest
 from infera_cli.config.catalogue import catalogue
 from infera_cli.config.later import LATER
 from infera_cli.config.settings import SECTIONS, ServeSettings
+from infera_cli.fleet.probe import NODE_PROBE_TIMEOUT, probe_timeout
 
 
 def test_every_field_is_a_setting() -> None:
@@ -38,3 +39,10 @@ def test_secrets_say_only_whether_they_are_set() -> None:
     """No secret can be shown by accident."""
     row = catalogue(ServeSettings)["admin_token"]
     assert (row.shown("hush"), row.shown(None)) == ("set", "not set")
+
+
+def test_the_help_of_the_time_out_tells_what_a_probe_gets() -> None:
+    """Its least, and what the nodes of a scheduler file get instead."""
+    told = catalogue(ServeSettings)["connect_timeout"].help
+    assert f"{probe_timeout(0.1):g} s at least" in told
+    assert f"with --config exactly {NODE_PROBE_TIMEOUT:g} s" in told

@@ -12,11 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from infera_cli.config.catalogue import catalogue
-from infera_cli.config.settings import ServeSettings
 from infera_cli.events import Bus, Event, WorkerChanged
 from infera_cli.fleet.member import Member
-from infera_cli.fleet.probe import NODE_PROBE_TIMEOUT, Prober, probe_timeout
+from infera_cli.fleet.probe import Prober, probe_timeout
 from infera_cli.fleet.registry import Registry
 from infera_cli.routing.health import Score
 from infera_cli.routing.sessions import Pins
@@ -399,10 +397,3 @@ def test_a_probe_may_take_as_long_as_connecting_but_no_less_than_sglang_needs(
 ) -> None:
     """SGLang's /health never answers within a second (engines.md §2.2)."""
     assert probe_timeout(connect) == probe
-
-
-def test_the_help_of_the_time_out_tells_what_a_probe_gets() -> None:
-    """Its least, and what the nodes of a scheduler file get instead."""
-    told = catalogue(ServeSettings)["connect_timeout"].help
-    assert f"{probe_timeout(0.1):g} s at least" in told
-    assert f"with --config exactly {NODE_PROBE_TIMEOUT:g} s" in told
