@@ -14,7 +14,7 @@ from infera_cli.loadtest.job import DatasetSpec, Progress
 from infera_cli.loadtest.meter import Meter
 from infera_cli.loadtest.options import Options, arrivals
 from infera_cli.loadtest.target import base
-from infera_cli.workload import goodput
+from infera_cli.workload import gates, goodput
 from tests.loadtest.runs import SHORT, Quiet, document, run
 from tests.support.timed_target import Script, TimedTarget, stream
 
@@ -136,3 +136,13 @@ def test_a_few_busy_milliseconds_are_no_busy_process() -> None:
         pass
     found: Progress = meter.progress("done", 0)
     assert 0.04 < found.cpu_max < 0.5
+
+
+def test_a_rate_that_places_held_back_was_not_reached() -> None:
+    """Fifty a second through one place that each holds for 50 ms: INVALID, the gate is missed, and 0.98 is not met."""
+    with TimedTarget(lambda _got: stream(0.05, 0.0, 1)) as target:
+        found = run(target.url, rate=50.0, count=25, max_concurrency=1, gates=gates.parse(["rate:0.98"]))
+    assert found.figures.counts.arrived == found.figures.counts.planned == 25
+    assert (found.verdict.status, found.verdict.exit_code) == ("INVALID", 1)
+    assert "--max-concurrency held them back" in found.verdict.reasons[-1]
+    assert found.verdict.missed[0].startswith("rate is 0.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.gates import parse
 from infera_cli.workload.measures import Tally
@@ -45,8 +45,23 @@ def test_an_interrupted_run_stays_one() -> None:
     assert judge(run(), Circumstances(interrupted=True, gates=parse(["rate:1"]))).exit_code == 130
 
 
-@pytest.mark.parametrize("word", ["lag", "lag_p99", "lag_p99:x", "lag_p99:-1", "lag_p99:nan", "speed:3", "http_5:0"])
+@pytest.mark.parametrize("word", ["lag", "lag_p99", "lag_p99:x", "speed:3", "http_5:0"])
 def test_what_is_no_limit_is_refused(word: str) -> None:
-    """One sentence with all names."""
-    with pytest.raises(ConfigError, match="is no limit such as lag_p99:5"):
+    """One sentence with all names; it does not parse (rulings 5)."""
+    with pytest.raises(UsageError, match="is no limit such as lag_p99:5"):
         parse([word])
+
+
+@pytest.mark.parametrize("word", ["lag_p99:-1", "lag_p99:nan", "lag_p99:inf", "hits:5", "rate:98", "truncated:-0.1",
+                                  "http_500:1.01", "cpu:90", "hits:nan"])
+def test_a_limit_that_cannot_be_is_refused(word: str) -> None:
+    """A share above 1 is a percentage that was meant otherwise, and no run could miss it or keep it."""
+    with pytest.raises(ConfigError, match=f"--gate {word}: "):
+        parse([word])
+
+
+def test_the_rate_is_the_one_that_was_reached() -> None:
+    """All of 50 requests, in twice the time that the plan gives them: half the rate."""
+    slow = Tally().update(sample(n * 0.04, 0.1) for n in range(51)).figures(51, 51.0, 1.0)
+    around = Circumstances(allow_degraded=True, gates=parse(["rate:0.98"]))
+    assert judge(slow, around).missed == ("rate is 0.5, asked was ≥ 0.98",)

@@ -64,6 +64,35 @@ def test_fewer_requests_than_planned_are_invalid() -> None:
     assert judge(run(98, planned=100), Circumstances()).status == "VALID"
 
 
+def paced(count: int, every: float, **more: Any) -> Figures:
+    """`count` requests, one `every` so many seconds, of a plan of 50 a second."""
+    return Tally().update(sample(n * every, 0.05, **more) for n in range(count)).figures(count, 50.0, count / 50)
+
+
+def test_requests_sent_in_more_time_than_planned_are_invalid() -> None:
+    """50 at 50 a second that took seven seconds: the asked rate was not there; at its own pace it was."""
+    held = judge(paced(50, 0.14, scheduled=0.0), Circumstances())
+    assert (held.status, held.exit_code) == ("INVALID", 4)
+    assert held.reasons == ("requests were sent at 14.6% of the asked rate: --max-concurrency held them back",)
+    assert judge(paced(50, 0.14), Circumstances()).reasons == (
+        "requests were sent at 14.6% of the asked rate: use more --processes",)
+    assert judge(paced(50, 0.0203), Circumstances()).status == "VALID"
+    assert judge(paced(50, 0.14), Circumstances(interrupted=True)).status == "VALID"
+
+
+def test_a_short_plan_may_be_late_by_what_any_request_may() -> None:
+    """Two requests in 40 ms, the second 9 ms late: that is the send lag's to judge."""
+    figures = Tally().update([sample(0.0), sample(0.049)]).figures(2, 50.0, 0.04)
+    assert judge(figures, Circumstances()).status == "VALID"
+
+
+def test_with_direct_the_later_half_says_how_long_sending_took() -> None:
+    """Both halves together are one plan of 50 a second."""
+    halves = [Tally().update(sample(n * 0.08) for n in range(25)).figures(None, 25.0, 1.0) for _ in range(2)]
+    found = judge(halves[0], Circumstances(halved=True, planned=50), halves[1])
+    assert found.reasons == ("requests were sent at 52.1% of the asked rate: use more --processes",)
+
+
 def test_a_busy_or_broken_load_process_is_invalid() -> None:
     """Above 90 % of a core, or with a process dead, the load generator is not to be trusted."""
     assert judge(run(), Circumstances(cpu=0.91)).exit_code == 4

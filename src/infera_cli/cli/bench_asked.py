@@ -25,7 +25,9 @@ SAME = (
 )
 """What is called the same there."""
 
-FLAGS = {"result": "--result-filename", "details": "--save-detailed", "csv": "--csv", "html": "--html", "plot": "--plot"}
+FLAGS = {
+    "result": "--result-filename", "details": "--save-detailed", "csv": "--csv", "html": "--html", "plot": "--plot",
+}
 """Files by what names them."""
 
 

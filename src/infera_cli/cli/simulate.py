@@ -68,7 +68,7 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
             f"not one request was served: every one needs more than the {wanted.profile.blocks} KV blocks of an"
             f" engine; give more --blocks or shorter prompts"
         )
-    return 1 if lost or found.replicas and None in found.replicas.values() else 0
+    return 1 if lost or None in found.replicas.values() else 0
 
 
 def _tell(outcome: Any) -> None:

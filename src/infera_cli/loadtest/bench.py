@@ -205,13 +205,12 @@ class Bench:
             if self._details is not None and sample.measured:
                 _append(self._details, plan, sample)
         count = plan.requests
-        offered = count / plan.seconds if count and plan.seconds else None
-        if isinstance(job.arrivals, ClosedLoop):
-            offered = None
+        span = None if isinstance(job.arrivals, ClosedLoop) else plan.seconds
+        offered = count / span if count and span else None
         if not self._direct:
-            return routed.figures(count, offered), None
+            return routed.figures(count, offered, span), None
         halved = offered / 2 if offered else None
-        return routed.figures(None, halved), direct.figures(None, halved)
+        return routed.figures(None, halved, span), direct.figures(None, halved, span)
 
     def _around(self, options: Options, outcome: processes.Outcome, planned: int | None) -> Circumstances:
         return Circumstances(

@@ -135,6 +135,8 @@ def rates(run: Run) -> Iterator[Fact]:
     dataset = run.options.get("dataset", {})
     talks = dataset.get("name") in CONVERSATIONS or dataset.get("multi_turn")
     yield Fact("asked rate", found.offered_requests, "conversations/s" if talks else "req/s")
+    if found.late_s:
+        yield Fact("reached rate", found.achieved_requests, "conversations/s" if talks else "req/s")
     yield Fact("sent", found.sent_requests if counts.sent > 1 else None, "req/s")
     yield Fact("completed, whole run", found.overall_requests, "req/s")
     yield Fact("completed, steady part", found.steady_requests, "req/s")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from infera_cli.workload import windows
@@ -26,6 +28,8 @@ class Rates(msgspec.Struct, frozen=True):
     overall_tokens: float | None = None
     steady_requests: float | None = None
     steady_input_tokens: float | None = None
+    achieved_requests: float | None = None      # arrivals, over the time that sending them took, or should have
+    late_s: float = 0.0         # how much longer it took to send the arrivals than the plan says
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -84,10 +88,26 @@ class Figures(msgspec.Struct, frozen=True):
     points: tuple[tuple[float, float, float], ...]      # (sent, TTFT, E2EL)
     seconds: tuple[tuple[float, ...], ...]              # (second, sent, completed, failed, output tokens)
 
-    @property
-    def achieved(self) -> float | None:
-        """Arrivals sent over arrivals planned; None where nothing was planned."""
-        return self.counts.arrived / self.counts.planned if self.counts.planned else None
+
+
+def achieved(halves: Sequence[Figures], planned: int | None) -> float | None:
+    """The arrival rate that was reached, over the one that was asked for (bench-and-cli §0.4): how many of the
+    `planned` arrivals were sent, and how long that took. None where nothing was planned.
+
+    With --direct there are two `halves` of one plan.
+    """
+    if not planned:
+        return None
+    share = sum(half.counts.arrived for half in halves) / planned
+    asked = sum(half.rates.offered_requests or 0.0 for half in halves)
+    if not asked:
+        return share
+    return share * (planned / asked) / (planned / asked + late(halves))
+
+
+def late(halves: Sequence[Figures]) -> float:
+    """How many seconds longer it took to send the arrivals than the plan says."""
+    return max((half.rates.late_s for half in halves), default=0.0)
 
 
 def imbalance(workers: tuple[Share, ...]) -> float | None:

@@ -6,44 +6,62 @@ were judged, `token_mismatch` of the successes, `cached` and `hits` of the input
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 from infera_cli.workload.figures import Figures
 
 FAILURES = (
-    "connect", "tls", "reset", "closed", "truncated", "empty", "malformed", "not_streamed", "not_sent", "error_event",
+    "connect", "tls", "reset", "closed", "truncated", "empty", "malformed", "not_streamed", "encoded", "not_sent",
+    "error_event",
     "engine_abort", "timeout_connect", "timeout_first_token", "timeout_idle", "timeout_total",
 )
+
+
+class Seen(NamedTuple):
+    """What limits are held against: the figures, the busiest process's share of a core, the share of the asked rate."""
+
+    figures: Figures
+    cpu: float
+    achieved: float | None
 
 
 class _Kind(NamedTuple):
     """How a figure is found, and which way it may go; `scale` from what is typed to what is measured."""
 
-    read: Callable[[Figures, float], float | None]
+    read: Callable[[Seen], float | None]
     at_most: bool = True
     scale: float = 1.0
 
 
-def _lag(name: str) -> Callable[[Figures, float], float | None]:
-    return lambda figures, _cpu: getattr(figures.latency["lag"], name) if "lag" in figures.latency else None
+def _lag(name: str) -> Callable[[Seen], float | None]:
+    def read(seen: Seen) -> float | None:
+        lag = seen.figures.latency.get("lag")
+        return getattr(lag, name) if lag is not None else None
+
+    return read
 
 
-def _cached(figures: Figures, _cpu: float) -> float | None:
-    counts = figures.counts
+def _cached(seen: Seen) -> float | None:
+    counts = seen.figures.counts
     return (counts.cached_tokens or 0) / counts.input_tokens if counts.input_tokens else None
+
+
+def _mismatch(seen: Seen) -> float | None:
+    counts = seen.figures.counts
+    return counts.tokens_wrong / counts.ok if counts.ok else None
 
 
 _KINDS = {
     "lag_p50": _Kind(_lag("p50"), scale=1e-3), "lag_p99": _Kind(_lag("p99"), scale=1e-3),
     "lag_max": _Kind(_lag("max"), scale=1e-3),
-    "cpu": _Kind(lambda _figures, cpu: cpu),
-    "rate": _Kind(lambda figures, _cpu: figures.achieved, at_most=False),
-    "token_mismatch": _Kind(lambda f, _cpu: f.counts.tokens_wrong / f.counts.ok if f.counts.ok else None),
-    "cached": _Kind(_cached), "hits": _Kind(_cached, at_most=False),
+    "cpu": _Kind(lambda seen: seen.cpu),
+    "rate": _Kind(lambda seen: seen.achieved, at_most=False),
+    "token_mismatch": _Kind(_mismatch), "cached": _Kind(_cached), "hits": _Kind(_cached, at_most=False),
 }
 
 
@@ -53,10 +71,10 @@ class Gate(msgspec.Struct, frozen=True):
     name: str
     limit: float
 
-    def missed(self, figures: Figures, cpu: float) -> str:
+    def missed(self, seen: Seen) -> str:
         """What is wrong, in words; empty when the run keeps the limit. A figure that is not there keeps none."""
-        kind = _KINDS.get(self.name) or _Kind(lambda found, _cpu: _share(found, self.name))
-        found = kind.read(figures, cpu)
+        kind = _KINDS.get(self.name) or _Kind(lambda found: _share(found.figures, self.name))
+        found = kind.read(seen)
         if found is None:
             return f"{self.name} is not known, asked was {self.limit:g}"
         value = found / kind.scale
@@ -65,19 +83,25 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def parse(words: Iterable[str]) -> tuple[Gate, ...]:
-    """Gates from `name:limit`. Raises ConfigError."""
-    found = []
-    for word in words:
-        name, colon, number = word.partition(":")
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = -1.0
-        if not colon or not limit >= 0 or not _is_known(name):
-            choices = ", ".join((*_KINDS, *FAILURES, "http_CODE"))
-            raise ConfigError(f"{word!r} is no limit such as lag_p99:5 or truncated:0 ({choices})", param="--gate")
-        found.append(Gate(name, limit))
-    return tuple(found)
+    """Gates from `name:limit`. Raises UsageError for what is none, ConfigError for a limit that cannot be."""
+    return tuple(_parsed(word) for word in words)
+
+
+def _parsed(word: str) -> Gate:
+    name, colon, number = word.partition(":")
+    try:
+        limit = float(number)
+    except ValueError:
+        colon = ""
+    if not colon or not _is_known(name):
+        choices = ", ".join((*_KINDS, *FAILURES, "http_CODE"))
+        raise UsageError(f"{word!r} is no limit such as lag_p99:5 or truncated:0 ({choices})", param="--gate")
+    if name.startswith("lag_"):
+        if not 0 <= limit < math.inf:
+            raise ConfigError(f"--gate {word}: milliseconds are 0 or more", param="--gate")
+    elif not 0 <= limit <= 1:
+        raise ConfigError(f"--gate {word}: {name} is a share between 0 and 1", param="--gate")
+    return Gate(name, limit)
 
 
 def _is_known(name: str) -> bool:

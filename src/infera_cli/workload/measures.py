@@ -42,6 +42,7 @@ class Tally:
         self._cached_known = False
         self._points: list[tuple[float, float, float]] = []
         self._stride = 1
+        self._last_arrival = 0.0
 
     def update(self, samples: Iterable[Sample]) -> Tally:
         """Add many."""
@@ -68,7 +69,9 @@ class Tally:
     # ── pieces of `add` ──────────────────────────────────────────────────────────────────────────────
     def _window(self, sample: Sample) -> None:
         self._numbers["sent"] += 1
-        self._numbers["arrived"] += sample.turn == 0
+        if sample.turn == 0:
+            self._numbers["arrived"] += 1
+            self._last_arrival = max(self._last_arrival, sample.sent)
         self._starts.append(sample.sent)
         self._ends.append(sample.end)
         self._seconds[int(sample.sent)][0] += 1
@@ -196,14 +199,16 @@ class Tally:
             self._stride *= 2
 
     # ── figures ──────────────────────────────────────────────────────────────────────────────────────
-    def figures(self, planned: int | None = None, offered: float | None = None) -> Figures:
-        """All figures; `planned` requests and `offered` requests/s are the arrival plan's."""
+    def figures(
+        self, planned: int | None = None, offered: float | None = None, span: float | None = None
+    ) -> Figures:
+        """All figures; `planned` requests, `offered` requests/s and the `span` in seconds are the arrival plan's."""
         open_requests = windows.concurrency(self._starts, self._ends)
         pools = {name: pool.figures() for name, pool in self._latency.items()}
         pools |= {"icl": self._icl.figures(), "itl": self._itl.figures()}
         return Figures(
             counts=self._counts(planned),
-            rates=self._rates(offered, open_requests),
+            rates=self._rates(offered, span, open_requests),
             concurrency=open_requests,
             latency={name: found for name, found in pools.items() if found is not None},
             adjusted=self._adjusted(),
@@ -231,7 +236,7 @@ class Tally:
             sources=dict(self._sources), tokens_wrong=self._numbers["wrong"],
         )
 
-    def _rates(self, offered: float | None, open_requests: windows.Concurrency) -> Rates:
+    def _rates(self, offered: float | None, span: float | None, open_requests: windows.Concurrency) -> Rates:
         window = max(self._ends) - min(self._starts) if self._starts else 0.0
 
         def rate(amount: float) -> float:
@@ -244,6 +249,7 @@ class Tally:
         def steady(of: windows.Timeline) -> float | None:
             return of.within(begin, end) / (end - begin) if long_enough else None
 
+        late = max(0.0, self._last_arrival - span) if span else 0.0
         output = rate(self._numbers["output"])
         good = rate(self._goodput.good) if self._goodput.slos else None
         return Rates(
@@ -255,7 +261,8 @@ class Tally:
             overall_tokens=rate(self._numbers["input"] + self._numbers["output"]),
             peak_output_tokens=self._timeline.peak(window, output), steady_s=end - begin,
             steady_requests=steady(self._answered), steady_input_tokens=steady(self._prompts),
-            steady_output_tokens=steady(self._timeline), goodput=good,
+            steady_output_tokens=steady(self._timeline), goodput=good, late_s=late,
+            achieved_requests=self._numbers["arrived"] / (span + late) if span else None,
         )
 
     def _adjusted(self) -> dict[str, dict[str, float | None]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from infera_cli.workload.distribution import enough
-from infera_cli.workload.figures import Figures
-from infera_cli.workload.gates import Gate
+from infera_cli.workload.figures import Figures, achieved, late
+from infera_cli.workload.gates import Gate, Seen
 
 LAG_FLOOR = 0.010           # seconds
 LAG_SHARE = 0.05            # of the TTFT median
@@ -64,7 +64,8 @@ def judge(figures: Figures, around: Circumstances, direct: Figures | None = None
     reasons = (*_reasons(figures, around, direct), *(_load_reasons(direct, PAST) if direct is not None else ()))
     bad = "DEGRADED" if around.allow_degraded else "INVALID"
     status = bad if reasons else "VALID"
-    missed = tuple(said for gate in around.gates if (said := gate.missed(figures, around.cpu)))
+    seen = Seen(figures, around.cpu, _achieved(figures, around, direct))
+    missed = tuple(said for gate in around.gates if (said := gate.missed(seen)))
     code = _exit_code([figures] if direct is None else [figures, direct], around, status)
     if missed and code in (EXIT_OK, EXIT_INVALID):
         code = EXIT_FAILED
@@ -89,16 +90,40 @@ def lag_limit(figures: Figures) -> float:
 
 def _reasons(figures: Figures, around: Circumstances, direct: Figures | None) -> list[str]:
     found = _load_reasons(figures)
-    share = figures.achieved
-    if direct is not None and around.planned:
-        share = (figures.counts.arrived + direct.counts.arrived) / around.planned
-    if share is not None and share < ACHIEVED and not around.interrupted:
-        found.append(f"only {share:.1%} of the planned requests were sent")
+    if not around.interrupted:
+        found += _rate_reasons(figures, around, direct)
     if around.cpu > BUSY:
         found.append(f"a load process used {around.cpu:.0%} of a core: use more --processes")
     if around.broken:
         found.append(around.broken)
     return found
+
+
+def _achieved(figures: Figures, around: Circumstances, direct: Figures | None) -> float | None:
+    if direct is None:
+        return achieved([figures], figures.counts.planned)
+    return achieved([figures, direct], around.planned)
+
+
+def _rate_reasons(figures: Figures, around: Circumstances, direct: Figures | None) -> list[str]:
+    """Fewer requests than planned, or as many in more time (bench-and-cli §0.5).
+
+    A last request that was late by no more than any may be makes no other rate, in however short a plan.
+    """
+    halves = [figures] if direct is None else [figures, direct]
+    planned = figures.counts.planned if direct is None else around.planned
+    sent = sum(half.counts.arrived for half in halves)
+    share = _achieved(figures, around, direct)
+    if not planned or share is None or share >= ACHIEVED:
+        return []
+    if sent < ACHIEVED * planned:
+        return [f"only {sent / planned:.1%} of the planned requests were sent"]
+    if late(halves) <= lag_limit(figures):
+        return []
+    queue = figures.latency.get("queue")
+    held = queue is not None and queue.p99 > LAG_FLOOR
+    why = "--max-concurrency held them back" if held else "use more --processes"
+    return [f"requests were sent at {share:.1%} of the asked rate: {why}"]
 
 
 def _load_reasons(figures: Figures, about: str = "") -> list[str]:
