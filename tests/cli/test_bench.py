@@ -189,6 +189,16 @@ def test_json_on_stdout_is_only_json(infera: Infera) -> None:
     (("--base-url", "http://x", "--header", "novalue"), 2, "--header"),
     (("--base-url", "http://x", "--header", "A=b\x01"), 2, "--header"),
     (("--base-url", "http://x", "--header", "A=b\u00fc"), 2, "--header"),
+    (("--base-url", "http://x", "--header", "Content-Length=5"), 2, "it says how a request is framed"),
+    (("--base-url", "http://x", "--header", "transfer-encoding=chunked"), 2, "it says how a request is framed"),
+    (("--base-url", "http://x", "--header", "A(b)=c"), 2, "--header"),
+    (("--base-url", "http://x", "--header", "A=b", "a=c"), 2, "a name is there twice"),
+    (("--base-url", "http://x", "--sweep", "concurrency=inf"), 1, "--sweep"),
+    (("--base-url", "http://x", "--sweep", "concurrency=nan"), 1, "--sweep"),
+    (("--base-url", "http://x", "--sweep", "concurrency=1.5"), 1, "--sweep"),
+    (("--base-url", "http://x", "--burstiness", "0.0000001", "--rate", "5"), 1, "--burstiness is between 0.01"),
+    (("--base-url", "http://x", "--rate", "1e300"), 1, "--request-rate is at most 1,000,000,000, not 1e+300"),
+    (("--base-url", "http://x", "--processes", "1000000"), 1, "--processes is at most 1,000, not 1000000"),
     (("--base-url", "http://x", "--processes", "0"), 1, "--processes"),
     (("--base-url", "http://x", "--max-error-rate", "2"), 1, "share"),
     (("--base-url", "http://x", "--result-dir", "/nowhere/at"), 1, "there is no folder"),
@@ -224,6 +234,21 @@ def test_no_number_is_taken_that_makes_no_sense(infera: Infera, command: str, na
         assert found.err.startswith("error: ")
         assert flag in found.err
         assert "fault in infera" not in found.err
+
+
+@pytest.mark.parametrize(("command", "name", "flag"), NUMBERS)
+def test_no_number_is_too_long_for_a_sentence(infera: Infera, command: str, name: str, flag: str) -> None:
+    """Twenty digits, or four hundred: a whole number has an end, and its sentence does not spell it out."""
+    if name == "burstiness":        # whose range is the plan's to tell
+        return
+    for digits in (20, 300):
+        words = ("--base-url", "http://x") if command == "bench" else ()
+        found = infera(command, *words, flag, "9" * digits)
+        assert found.code in (1, 2)
+        assert found.err.startswith(f"error: {flag} ") or flag in found.err
+        assert "fault in infera" not in found.err
+        if found.code == 1:
+            assert len(found.err) < 150
 
 
 def test_an_option_that_does_nothing_is_told(infera: Infera) -> None:

@@ -9,7 +9,18 @@ import statistics
 import pytest
 
 from infera_cli.errors import ConfigError
-from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Ramp, Replay, check, offsets, planned, span, split
+from infera_cli.workload.arrivals import (
+    BURSTIEST,
+    ClosedLoop,
+    OpenLoop,
+    Ramp,
+    Replay,
+    check,
+    offsets,
+    planned,
+    span,
+    split,
+)
 
 
 def test_a_constant_plan_is_evenly_spaced() -> None:
@@ -93,7 +104,8 @@ def test_callers_are_shared_out_evenly() -> None:
     OpenLoop(0, count=1), OpenLoop(-1, count=1), OpenLoop(math.nan, count=1), OpenLoop(1),
     OpenLoop(math.inf, duration=5), OpenLoop(1, 0, count=1), OpenLoop(1, count=0), OpenLoop(1, duration=0),
     OpenLoop(0.1, duration=1), OpenLoop(1, count=1, ramp=Ramp(0, 5)), Replay(0), Replay(math.inf),
-    ClosedLoop(0, count=1), ClosedLoop(1), OpenLoop(1, duration=math.inf),
+    ClosedLoop(0, count=1), ClosedLoop(1), OpenLoop(1, duration=math.inf), OpenLoop(1, 1e-7, count=1),
+    OpenLoop(1, 1e300, count=1), OpenLoop(1, math.nan, count=1),
 ])
 def test_impossible_plans_are_refused(plan: OpenLoop | Replay | ClosedLoop) -> None:
     """Rates, counts and times that cannot be end the run in words before it starts."""
@@ -119,3 +131,20 @@ def test_what_nobody_can_send_is_refused(plan: OpenLoop) -> None:
     """More than a million requests a second, or plans that take minutes only to walk through."""
     with pytest.raises(ConfigError, match=r"requests/s are more than can be sent|can be planned"):
         check(plan)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_burstiest_plan_has_all_its_arrivals(seed: int) -> None:
+    """Gaps so small that no number holds them are no gaps: every arrival has an instant within the plan."""
+    plan = OpenLoop(5, BURSTIEST, count=2)
+    check(plan)
+    assert all(0 <= at <= span(plan) for at in offsets(plan, seed))
+    assert len(list(offsets(OpenLoop(5, 1e-7, count=3), seed))) == 3
+
+
+def test_a_huge_number_is_not_spelt_out() -> None:
+    """1e300 has 301 digits, which nobody reads."""
+    for plan in (OpenLoop(1e300, count=1), OpenLoop(1e5, duration=1e200)):
+        with pytest.raises(ConfigError) as fault:
+            check(plan)
+        assert len(fault.value.message) < 120

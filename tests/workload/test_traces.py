@@ -86,12 +86,18 @@ def test_burstgpt_leaves_out_failures() -> None:
     (mooncake, ['{"timestamp": "now", "input_length": 1, "output_length": 1}'], "f:1: timestamp"),
     (mooncake, ['{"input_length": 1, "output_length": 1, "hash_ids": ["a"]}'], "f:1: hash_ids"),
     (mooncake, ['{"input_length": -1, "output_length": 1}'], "negative"),
+    (mooncake, [f'{{"input_length": {"9" * 23}, "output_length": 1}}'], "f:1: input_length is more than 10,000,000"),
+    (mooncake, [f'{{"timestamp": {"9" * 400}, "input_length": 1, "output_length": 1}}'], "f:1: timestamp is '999"),
+    (mooncake, ['{"input_length": 1, "output_length": 1, "delay": "a while"}'], "f:1: delay is 'a while'"),
+    (mooncake, ['{"input_length": 1, "output_length": 1, "delay": [1]}'], "f:1: delay is"),
+    (mooncake, ['{"input_length": 1, "output_length": 1, "text_input": 5}'], "f:1: text_input is not text"),
+    (burstgpt, ["Timestamp,Request tokens,Response tokens", "nan,1,1"], "f:2: Timestamp is 'nan', not a number of sec"),
     (mooncake, ["7"], "f:1: a row is a JSON object"),
     (mooncake, [], "not one request"),
     (azure, ["TIMESTAMP,ContextTokens", "x,1"], "GeneratedTokens"),
     (azure, ["TIMESTAMP,ContextTokens,GeneratedTokens", "soon,1,1"], "f:2: TIMESTAMP"),
     (azure, ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46,1"], "f:2: the row has fewer"),
-    (burstgpt, ["Timestamp,Request tokens,Response tokens", "x,1,1"], "f:2: timestamp"),
+    (burstgpt, ["Timestamp,Request tokens,Response tokens", "x,1,1"], "f:2: Timestamp"),
 ])
 def test_a_bad_row_is_told_with_its_line(read: object, lines: list[str], words: str) -> None:
     """Malformed traces end in a sentence with file and line."""

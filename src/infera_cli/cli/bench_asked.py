@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -25,6 +26,14 @@ SAME = (
 )
 """What is called the same there."""
 
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+FRAMING = frozenset({
+    "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
+    "upgrade",
+})
+"""Headers by which both ends know where a request ends, and who else may use its connection."""
+
+MOST_CALLERS = 1_000_000_000
 FLAGS = {
     "result": "--result-filename", "details": "--save-detailed", "csv": "--csv", "html": "--html", "plot": "--plot",
 }
@@ -128,8 +137,12 @@ def headers(given: Any, key_file: str | None) -> dict[str, str]:
     """Headers of every request; the key comes from a file or $OPENAI_API_KEY, never from the command line."""
     found = dict(pair("--header", text) for text in given)
     for name, value in found.items():
-        if not _sendable(f"{name}{value}") or " " in name or ":" in name:
+        if not _sendable(value) or not TOKEN.fullmatch(name):
             raise UsageError(f"--header {name!r} is not a header that can be sent: ASCII, and no blank in its name")
+        if name.lower() in FRAMING:
+            raise UsageError(f"--header {name!r} is not yours to set: it says how a request is framed")
+    if len({name.lower() for name in found}) < len(found):
+        raise UsageError("--header: a name is there twice, in two spellings")
     key = secrets.one(None, key_file, "API key") or os.environ.get("OPENAI_API_KEY")
     if key and not _sendable(key):
         raise ConfigError("the API key has characters that a header cannot carry")
@@ -169,6 +182,8 @@ def sweep(text: str | None) -> tuple[str, tuple[float, ...]] | None:
         raise UsageError(f"--sweep levels are numbers with commas between, not {levels!r}") from None
     if any(not level > 0 for level in found):
         raise ConfigError("--sweep levels must be above 0")
+    if kind == "concurrency" and any(level != level // 1 or level > MOST_CALLERS for level in found):
+        raise ConfigError(f"--sweep concurrency levels are whole numbers of at most {MOST_CALLERS:,}, not {levels}")
     return kind, found
 
 

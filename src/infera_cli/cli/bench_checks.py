@@ -14,10 +14,17 @@ from infera_cli.errors import ConfigError
 
 
 class Range(NamedTuple):
-    """Which numbers make sense, in words and as a test."""
+    """Which numbers make sense, in words and as a test; a finite one is at most `most`."""
 
     words: str
     holds: Callable[[float], bool]
+    most: int = 1_000_000_000
+
+    def fault(self, value: float) -> str:
+        """What is wrong with `value`; empty when it makes sense."""
+        if not self.holds(value):
+            return self.words
+        return f"is at most {self.most:,}" if self.most < value < math.inf else ""
 
 
 COUNT = Range("must be at least 1", lambda value: value >= 1)
@@ -26,19 +33,25 @@ POSITIVE = Range("must be a number above 0", lambda value: 0 < value < math.inf)
 ENDLESS = Range("must be above 0 (or inf)", lambda value: value > 0)
 SHARE = Range("is a share between 0 and 1", lambda value: 0 <= value <= 1)
 SPREAD = Range("is a share of at least 0 and below 1", lambda value: 0 <= value < 1)
-ANY = Range("must be a number", math.isfinite)
+SEED = Range("is a whole number of at most 18 digits", lambda value: abs(value) < 10**18, 10**18)
+REQUESTS = COUNT._replace(most=100_000_000)
+TOKENS = COUNT._replace(most=10_000_000)
+FEW = COUNT._replace(most=100_000)      # what is made all at once: turns of a conversation, groups of prompts
+MACHINES = COUNT._replace(most=1000)    # each is a process, or an open connection
 
 RANGES = {
-    "rate": ENDLESS, "burstiness": ENDLESS, "concurrency": COUNT, "max_concurrency": COUNT, "count": COUNT,
-    "duration": POSITIVE, "grace": SOME, "warmups": SOME, "ramp_start": POSITIVE, "ramp_end": POSITIVE,
-    "speed": POSITIVE, "think": SOME, "repeat": COUNT, "cooldown": SOME, "ready_check": SOME,
+    "rate": ENDLESS, "burstiness": ENDLESS, "concurrency": COUNT, "max_concurrency": COUNT, "count": REQUESTS,
+    "duration": POSITIVE, "grace": SOME, "warmups": SOME._replace(most=100_000_000), "ramp_start": POSITIVE,
+    "ramp_end": POSITIVE, "speed": POSITIVE, "think": SOME, "repeat": COUNT, "cooldown": SOME, "ready_check": SOME,
     "connect_timeout": POSITIVE, "first_token_timeout": SOME, "idle_timeout": SOME, "request_timeout": SOME,
-    "input_len": COUNT, "output_len": COUNT, "range_ratio": SPREAD, "prefix_len": SOME, "groups": COUNT, "zipf": SOME,
-    "turns": COUNT, "turns_ratio": SPREAD, "turn_pause": SOME, "block": COUNT, "seed": ANY, "attainment": SHARE,
-    "max_error_rate": SHARE, "processes": COUNT, "expect_workers": COUNT,
-    "slack": SOME, "ttl": POSITIVE, "gpus": COUNT, "prefill_rate": POSITIVE, "itl_ms": SOME, "sequence_ms": SOME,
-    "max_num_seqs": COUNT, "max_batched": COUNT, "block_size": COUNT, "blocks": COUNT,
+    "input_len": TOKENS, "output_len": TOKENS, "range_ratio": SPREAD, "prefix_len": SOME._replace(most=10_000_000),
+    "groups": FEW, "zipf": SOME._replace(most=20), "turns": FEW, "turns_ratio": SPREAD, "turn_pause": SOME,
+    "block": TOKENS, "seed": SEED, "attainment": SHARE, "max_error_rate": SHARE, "processes": MACHINES,
+    "expect_workers": MACHINES, "slack": SOME, "ttl": POSITIVE, "gpus": COUNT, "prefill_rate": POSITIVE,
+    "itl_ms": SOME, "sequence_ms": SOME, "max_num_seqs": COUNT, "max_batched": COUNT, "block_size": TOKENS,
+    "blocks": COUNT,
 }
+SHOWN = 24      # of a number that is refused
 
 
 def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
@@ -48,11 +61,17 @@ def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
     flags = {param.name: param.opts[0] for param in ctx.command.params}
     for name, found in RANGES.items():
         value = asked.get(name)
-        if value is not None and not found.holds(value):
-            raise ConfigError(f"{flags[name]} {found.words}, not {value:g}")
+        if value is not None and (fault := found.fault(value)):
+            raise ConfigError(f"{flags[name]} {fault}, not {_short(value)}")
     dataset = resolve(asked["dataset"])
     return [
         f"{flags[name]} does nothing for the dataset {dataset}; it is for {', '.join(meant)}"
         for name, meant in MEANT_FOR.items()
         if dataset not in meant and name in flags and ctx.get_parameter_source(name).name == "COMMANDLINE"
     ]
+
+
+def _short(value: float) -> str:
+    """A number as it was typed, unless it is a long one."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SHOWN else f"{text[:6]}… ({len(text)} digits)"

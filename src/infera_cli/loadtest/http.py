@@ -157,8 +157,9 @@ class Client:
             "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",       # a compressing proxy holds events back
             "User-Agent": "infera-bench",
-            **target.headers,
         }
+        given = {name.lower() for name in target.headers}
+        fields = {name: value for name, value in fields.items() if name.lower() not in given} | target.headers
         first = f"POST {self._connections.prefix}{path} HTTP/1.1"
         self._head = "\r\n".join([first, *(f"{k}: {v}" for k, v in fields.items())]).encode("latin-1")
 

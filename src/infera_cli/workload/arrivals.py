@@ -21,6 +21,8 @@ from infera_cli.errors import ConfigError
 RampShape = Literal["linear", "exponential"]
 FASTEST = 1e6           # requests/s; what one machine sends is far below
 LONGEST = 100_000_000   # arrivals; walking through so many takes a minute
+BURSTIEST = 0.01        # shape of the gaps; below it most of them are smaller than any number
+SMOOTHEST = 1e6         # above it gaps are as good as constant, and drawing one may never end
 
 
 class Ramp(msgspec.Struct, frozen=True):
@@ -107,18 +109,19 @@ def check(arrivals: Arrivals) -> None:
 def _check_open(plan: OpenLoop) -> None:
     if not plan.rate > 0:
         raise ConfigError("the request rate must be above 0 (inf: all at once)", param="--request-rate")
-    if not plan.burstiness > 0:
-        raise ConfigError("the burstiness must be above 0 (1 Poisson, inf constant)", param="--burstiness")
+    if not BURSTIEST <= plan.burstiness <= SMOOTHEST and plan.burstiness != math.inf:
+        said = f"--burstiness is between {BURSTIEST:g} and {SMOOTHEST:,.0f} (1 Poisson, inf constant)"
+        raise ConfigError(f"{said}, not {plan.burstiness:g}", param="--burstiness")
     if plan.ramp is None and plan.rate == math.inf and plan.count is None:
         raise ConfigError("with an infinite rate give the number of requests (-n)", param="--request-rate")
     if plan.ramp is not None and not (0 < plan.ramp.start < math.inf and 0 < plan.ramp.end < math.inf):
         raise ConfigError("both ends of a ramp must be finite and above 0", param="--ramp-up-start-rps")
     fastest = max(plan.ramp.start, plan.ramp.end) if plan.ramp is not None else plan.rate
     if FASTEST < fastest < math.inf:
-        said = f"{fastest:,.0f} requests/s are more than can be sent (at most {FASTEST:,.0f}; inf: all at once)"
+        said = f"{fastest:g} requests/s are more than can be sent (at most {FASTEST:,.0f}; inf: all at once)"
         raise ConfigError(said, param="--request-rate" if plan.ramp is None else "--ramp-up-end-rps")
     if planned(plan) > LONGEST:
-        raise ConfigError(f"this plan has {planned(plan):,} requests; at most {LONGEST:,} can be planned")
+        raise ConfigError(f"this plan has {float(planned(plan)):g} requests; at most {LONGEST:,} can be planned")
     if planned(plan) < 1:
         raise ConfigError("at this rate not one request is due within the duration", param="--request-rate")
 
@@ -155,7 +158,7 @@ def _unit_process(count: int, burstiness: float, seed: int) -> Iterator[float]:
     if burstiness == math.inf:
         yield from (float(step) for step in range(count))
         return
-    total = sum(_gaps(count + 1, burstiness, seed))
+    total = sum(_gaps(count + 1, burstiness, seed)) or 1.0      # so bursty that all come at once
     at = 0.0
     for gap in _gaps(count, burstiness, seed):
         at += gap

@@ -7,6 +7,7 @@ prefixes stay equal. Every reader gives items sorted by time, with `at` in secon
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +19,9 @@ from infera_cli.workload.files import fault, numbered
 from infera_cli.workload.items import Item, Turn
 
 BLOCK = 512  # tokens a hash id stands for in Mooncake traces
+MOST_TOKENS = 10_000_000    # of one prompt or answer
+LATEST = 1e15               # milliseconds or seconds; time stamps of today are below
+MEASURES = {"timestamp": "milliseconds", "delay": "milliseconds", "Timestamp": "seconds"}
 
 
 class Row:
@@ -120,10 +124,22 @@ def _by_session(rows: list[Row]) -> list[list[Row]]:
 def _whole(value: Any, origin: str, number: int, what: str) -> int:
     try:
         found = int(value)
-    except (TypeError, ValueError):
-        raise fault(origin, number, f"{what} is {value!r}, not a whole number") from None
-    if found < 0:
-        raise fault(origin, number, f"{what} is negative")
+    except (TypeError, ValueError, OverflowError):
+        raise fault(origin, number, f"{what} is {str(value)[:40]!r}, not a whole number") from None
+    if not 0 <= found <= MOST_TOKENS:
+        wrong = "negative" if found < 0 else f"more than {MOST_TOKENS:,}"
+        raise fault(origin, number, f"{what} is {wrong}")
+    return found
+
+
+def _amount(value: Any, origin: str, number: int, what: str) -> float:
+    """A finite number, of seconds or milliseconds."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not abs(found) <= LATEST:
+        raise fault(origin, number, f"{what} is {str(value)[:40]!r}, not a number of {MEASURES[what]}")
     return found
 
 
@@ -155,10 +171,10 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
         return next((raw[name] for name in names if raw.get(name) is not None), None)
 
     at = first("timestamp", "created_time")
-    if at is not None and not isinstance(at, int | float):
+    if isinstance(at, str | bool):
         raise fault(origin, number, f"timestamp is {at!r}, not a number of milliseconds")
     row = Row(
-        (at or 0) / 1000,
+        _amount(at or 0, origin, number, "timestamp") / 1000,
         _whole(first("input_length", "input_tokens"), origin, number, "input_length"),
         _whole(first("output_length", "output_tokens"), origin, number, "output_length"),
     )
@@ -166,9 +182,11 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
     if not isinstance(ids, list) or not all(isinstance(block, int) for block in ids):
         raise fault(origin, number, "hash_ids is not a list of whole numbers")
     row.blocks, row.text = tuple(ids), raw.get("text_input")
+    if not isinstance(row.text, str | None):
+        raise fault(origin, number, "text_input is not text")
     row.session = None if raw.get("session_id") is None else str(raw["session_id"])
     row.pin = None if raw.get("session") is None else str(raw["session"])
-    row.delay = float(first("delay", "delay_ms") or 0) / 1000
+    row.delay = max(0.0, _amount(first("delay", "delay_ms") or 0, origin, number, "delay") / 1000)
     return row
 
 
@@ -190,12 +208,8 @@ def burstgpt(lines: Iterable[str], origin: str, seed: int, *, count: text.Count 
     """BurstGPT: `Timestamp,Model,Request tokens,Response tokens,…`, the time in seconds."""
     rows = []
     for number, raw in _table(lines, origin, ("Timestamp", "Request tokens", "Response tokens")):
-        try:
-            at = float(raw["Timestamp"])
-        except ValueError:
-            raise fault(origin, number, f"timestamp is {raw['Timestamp']!r}, not in seconds") from None
         row = Row(
-            at,
+            _amount(raw["Timestamp"], origin, number, "Timestamp"),
             _whole(raw["Request tokens"], origin, number, "Request tokens"),
             _whole(raw["Response tokens"], origin, number, "Response tokens"),
         )
