@@ -12,7 +12,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from infera_cli.tokens.chains import Chains, Piece
-from infera_cli.tokens.memo import Memo
+from infera_cli.tokens.memo import OVERHEAD, Memo
 from infera_cli.tokens.normal import (
     CHAT_WITH_SPECIALS,
     COMPLETIONS_WITH_SPECIALS,
@@ -27,8 +27,12 @@ from infera_cli.tokens.vocabulary import pack
 SECTION_BYTES = 128 << 20
 _64_BITS = (1 << 64) - 1
 _NOTHING = b"{}"
-_CUTTERS = 16
-"""Sets of template variables for which it is proven that messages may be rendered one by one."""
+CUTTERS = 16
+"""Sets of template variables for which it is known at a time whether messages may be rendered one by one."""
+_MET = 1024
+"""Sets that came before; the proof is worth its time for those that come again."""
+_LARGEST_SET = 64 << 10
+"""Bytes; with more than that a conversation is rendered whole."""
 
 
 class Words(Protocol):
@@ -72,23 +76,21 @@ class Chat(msgspec.Struct):
 
 
 class Prompts:
-    """One model's tokenizer and template. Thread-safe as far as CPython's dicts are: two threads may work out
-    the same thing twice, never a wrong one."""
+    """One model's tokenizer and template. Two threads may work out the same thing twice, never a wrong one."""
 
     def __init__(self, words: Words, template: ChatTemplate | None, *, section_bytes: int = SECTION_BYTES) -> None:
         self.words = words
         self.template = template
         self.chains = Chains()
         self._sections: Memo[int, bytes] = Memo(section_bytes)
-        self._cutters: dict[bytes, Cutter | None] = {}
-        if template is not None and words.exact:
-            self._cutters[_NOTHING] = Cutter(template, words.border)
+        self._plain = Cutter(template, words.border) if template is not None and words.exact else None
+        self._cutters: Memo[bytes, Cutter] = Memo(CUTTERS * OVERHEAD)
+        self._met: Memo[int, bool] = Memo(_MET * OVERHEAD)
 
     @property
     def cuts(self) -> bool:
         """Whether earlier messages of a conversation need not be rendered again."""
-        cutter = self._cutters.get(_NOTHING)
-        return cutter is not None and cutter.exact
+        return self._plain is not None and self._plain.exact
 
     def day(self) -> date | None:
         """The day, where the template puts it into what it renders (engines §6.1)."""
@@ -110,30 +112,42 @@ class Prompts:
         """A conversation. Raises Unrenderable."""
         if self.template is None:
             raise Unrenderable("no_template", "the tokenizer has no chat template")
-        variables = variables_of(chat.rest)
-        known = json.dumps(variables, sort_keys=True, default=str).encode() if variables else _NOTHING
-        cut = sections([told.role for told in chat.messages]) if self._may_cut(known) else None
+        uses = self.template.uses
+        variables = {name: value for name, value in variables_of(chat.rest).items() if name in uses}
+        known = _written(variables) if variables else _NOTHING
+        cut = sections([told.role for told in chat.messages]) if self._may_cut(style, known) else None
         return _Conversation(self, style, chat, variables, known, cut or _whole(chat))
 
-    def _may_cut(self, known: bytes) -> bool:
+    def _may_cut(self, style: str, known: bytes) -> bool:
         """Whether rendering in sections is worth a try under these variables."""
-        if known in self._cutters:
-            found = self._cutters[known]
-            return found is not None and found.exact
-        return self.words.exact and len(self._cutters) < _CUTTERS
+        if not self.words.exact or len(known) > _LARGEST_SET:
+            return False
+        found = self._cutter(known)
+        return found.exact if found is not None else self._came_before(style, known)
+
+    def _came_before(self, style: str, known: bytes) -> bool:
+        key = xxh3_64_intdigest(known, seed=hash(style) & _64_BITS)
+        if self._met.get(key):
+            return True
+        self._met.put(key, True, 0)
+        return False
+
+    def _cutter(self, known: bytes) -> Cutter | None:
+        """The one for these variables, if there is one already."""
+        return self._plain if known == _NOTHING else self._cutters.get(known)
 
     def cutter(self, known: bytes, variables: Mapping[str, Any]) -> Cutter | None:
         """The cutter for these template variables, proven first; None where they do not allow it."""
-        if known not in self._cutters:
+        found = self._cutter(known)
+        if found is None:
             assert self.template is not None  # noqa: S101 - chat() looked
-            made = Cutter(self.template, self.words.border, more=variables)
-            self._cutters[known] = made
-        found = self._cutters[known]
-        return found if found is not None and found.exact else None
+            found = Cutter(self.template, self.words.border, more=variables)
+            self._cutters.put(known, found, 0)
+        return found if found.exact else None
 
     def knows(self, known: bytes) -> bool:
         """Whether it is settled what these variables allow."""
-        return known in self._cutters
+        return self._cutter(known) is not None
 
     def section(self, key: int) -> bytes | None:
         """Packed ids of a section met before."""
@@ -165,6 +179,14 @@ class _Text:
 
     def run(self) -> list[Piece]:
         return [(0, self._words.encode(self._text, specials=self._specials))]
+
+
+def _written(variables: Mapping[str, Any]) -> bytes:
+    """The same for the same variables. Raises Unrenderable."""
+    try:
+        return json.dumps(variables, sort_keys=True, default=str).encode()
+    except RecursionError:
+        raise Unrenderable("request", "its template variables nest too deep") from None
 
 
 def _whole(chat: Chat) -> list[Section]:

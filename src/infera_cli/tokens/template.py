@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Message = Mapping[str, Any]
+
+_GIVEN = frozenset({"messages", "tools", "add_generation_prompt"})
 
 _LOOPS_OVER_CONTENT = re.compile(r"for\s+\w+\s+in\s+\w+(?:\.content|\[\s*['\"]content['\"]\s*\])")
 
@@ -49,7 +51,8 @@ def _raise(message: str) -> None:
 
 
 class ChatTemplate:
-    """One compiled template. `variables` are the special tokens by name (`bos_token` …)."""
+    """One compiled template. `variables` are the special tokens by name (`bos_token` …); `uses` are the names that it
+    looks at, besides what every request has."""
 
     def __init__(self, source: str, variables: Mapping[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -62,6 +65,7 @@ class ChatTemplate:
         self.dated = "strftime_now" in source
         self.knows_developer = "developer" in source
         self.wants_parts = _LOOPS_OVER_CONTENT.search(source) is not None
+        self.uses = frozenset(meta.find_undeclared_variables(environment.parse(source))) - _GIVEN
         self._variables = dict(variables)
         self._compiled = environment.from_string(source)
 
