@@ -70,10 +70,18 @@ def test_the_version_is_one_line(infera: Infera) -> None:
         (["zzz"], "no such command 'zzz'; see `infera --help`"),
         (["workers", "lst"], "no such command 'lst'; did you mean 'list'?"),
         (["serve", "--prot", "1"], "no such option: --prot; did you mean --port?"),
+        (["serve", "--replica", "x"], "no such option: --replica; did you mean --replicas?"),
+        (["serve", "--nope"], "no such option: --nope; see `infera serve --help`"),
+        (["config", "show", "--nope"], "no such option: --nope; see `infera config show --help`"),
+        (["serve", "--admin-pin"], "no such option: --admin-pin; see `infera serve --help`"),
+        (["serve", "--admin-opn"], "no such option: --admin-opn; did you mean --admin-open?"),
         (["serve", "--port"], "option '--port' requires an argument"),
         (["serve", "x"], "got unexpected extra argument(s) (x); see `infera serve --help`"),
         (["workers", "drain"], "missing argument 'WORKER'; see `infera workers drain --help`"),
-        (["requests", "-n", "0"], None),
+        (["requests", "-n", "x"], "--limit must be a whole number, not 'x'"),
+        (["requests", "--slow", "x"], "--slow must be a number of seconds, e.g. 30, 1.5 or 10m, not 'x'"),
+        (["demo", "--sim", "x"], "--sim must be a whole number, not 'x'"),
+        (["demo", "--port", "x"], "--port must be a whole number, not 'x'"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], says: str | None) -> None:
@@ -83,6 +91,28 @@ def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], s
     assert err.count("\n") == 1
     assert err.startswith("error: ")
     assert says is None or err == f"error: {says}\n"
+
+
+OUT_OF_RANGE = [
+    (["requests", "--limit", "0"], "--limit must be between 1 and 10000, not '0'"),
+    (["requests", "--slow", "-1"], "--slow must be 0 or more, not '-1'"),
+    (["requests", "--slow", "nan"], "--slow must be a finite number of seconds, not 'nan'"),
+    (["record", "--for", "0"], "--for must be more than 0, not '0'"),
+    (["profile", "start", "--duration", "0"], "--duration must be more than 0, not '0'"),
+    (["prewarm", "hi", "--model", "m", "--workers", "0"], "--workers must be 1 or more, not '0'"),
+    (["demo", "--sim", "0"], "--sim must be between 1 and 64, not '0'"),
+    (["demo", "--conversations", "1001"], "--conversations must be between 1 and 1000, not '1001'"),
+    (["demo", "--turns", "0"], "--turns must be between 1 and 100, not '0'"),
+    (["demo", "--port", "70000"], "--port must be between 0 and 65535, not '70000'"),
+    (["fleet", "up", "f.json", "-n", "-1"], "-n must be 0 or more, not '-1'"),
+    (["fleet", "restart", "f.json", "--max-unavailable", "0"], "--max-unavailable must be 1 or more, not '0'"),
+]
+
+
+@pytest.mark.parametrize(("argv", "says"), OUT_OF_RANGE)
+def test_a_value_out_of_range_is_one_sentence_and_no_usage(infera: Infera, argv: list[str], says: str) -> None:
+    """Exit status 1, in every command, before anything is asked or started (rulings 5)."""
+    assert infera(*argv) == Result(1, "", f"error: {says}\n")
 
 
 def test_a_noun_alone_shows_its_verbs(infera: Infera) -> None:

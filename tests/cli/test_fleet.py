@@ -353,7 +353,7 @@ def test_a_router_that_does_not_answer_stops_nothing(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("words", [("up", "-n", "many"), ("up", "--timeout", "soon"), ("up", "-o", "yaml"),
-                                   ("up", "--ssh-host-keys", "never"), ("restart", "--max-unavailable", "0")])
+                                   ("up", "--ssh-host-keys", "never"), ("restart", "--max-unavailable", "x")])
 def test_a_flag_that_does_not_parse_is_2(fleet: Fleet, words: tuple[str, ...]) -> None:
     """Before anything is read or launched."""
     fleet.write(host(fleet.folder))

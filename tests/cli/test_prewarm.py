@@ -111,7 +111,7 @@ def test_a_refusal_is_a_row_and_an_error(infera: Infera, server: Stub) -> None:
 def test_nothing_to_warm_is_a_usage_error(infera: Infera, server: Stub) -> None:
     """And so are numbers that are none; several models need a choice."""
     assert infera("prewarm", "--server", server.url).code == 2
-    assert infera("prewarm", "x", "--workers", "0", "--server", server.url).code == 2
+    assert infera("prewarm", "x", "--workers", "y", "--server", server.url).code == 2
     server.answers["GET /v1/models"] = (200, {"data": [{"id": "m"}, {"id": "n"}]})
     code, _, err = infera("prewarm", "x", "--server", server.url)
     assert (code, err) == (1, "error: --model must name one of m, n\n")

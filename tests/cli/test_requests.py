@@ -65,14 +65,6 @@ def test_requests_that_never_got_far_have_gaps(infera: Infera, stub: Stub) -> No
     assert json.loads(infera("requests", "--json", "--server", stub.url).out)["requests"] == [rejected]
 
 
-@pytest.mark.parametrize("slow", ["x", "nan", "-1"])
-def test_spans_that_are_none_are_usage(infera: Infera, slow: str) -> None:
-    """Exit status 2 before the server is asked."""
-    code, out, err = infera("requests", "--slow", slow)
-    assert (code, out) == (2, "")
-    assert err.startswith("error: --slow must be ")
-
-
 DECISION = {
     "worker": "node0", "why": "session:hit", "affinity": "hit", "policy": "session", "model": "m",
     "session": "header:chat-1", "error": None,

@@ -158,6 +158,7 @@ def test_secrets_are_never_repeated() -> None:
     ("text", "message"),
     [
         ("[serve]\nprot = 8001", "unknown key 'prot' in [serve]; did you mean 'port'?"),
+        ("[serve]\nadmin-on = true", "unknown key 'admin-on' in [serve]; did you mean 'admin-token'?"),
         ("[serve]\nqqqq = 1", "unknown key 'qqqq' in [serve]"),
         ("[server]\nport = 1",
          "unknown table or key 'server'; a settings file has the tables [serve], [launch], [client]"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typer.exceptions import TyperException
 from infera_cli import __version__
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, LazyGroup, Row
+from infera_cli.config.near import near
 from infera_cli.errors import InferaError
 
 _RUN, _LOOK, _SETUP = "Run", "Look", "Set up"
@@ -112,14 +112,23 @@ def _usage(fault: TyperException) -> int:
 
 
 def _sentence(fault: TyperException) -> str:
-    possible = getattr(fault, "possibilities", None)
-    if possible:
-        wanted = getattr(fault, "option_name", "")
-        near = max(sorted(possible), key=lambda name: difflib.SequenceMatcher(None, wanted, name).ratio())
-        return f"{_lower(fault.message.rstrip('.'))}; did you mean {near}?"
-    context = getattr(fault, "ctx", None)
+    context: Any = getattr(fault, "ctx", None)
+    if type(fault).__name__ == "NoSuchOption":
+        return _no_such_option(fault.message, getattr(fault, "option_name", ""), context)
     text = _lower(fault.format_message().rstrip("."))
     return f"{text}; see `{context.command_path} --help`" if context and ";" not in text else text
+
+
+def _no_such_option(message: str, option: str, context: Any) -> str:
+    meant = near(option, _options(context)) if context else None
+    hint = f"did you mean {meant}?" if meant else f"see `{context.command_path} --help`" if context else "see --help"
+    return f"{_lower(message.rstrip('.'))}; {hint}"
+
+
+def _options(context: Any) -> list[str]:
+    """Every option that help shows for the command."""
+    params = [param for param in context.command.get_params(context) if not getattr(param, "hidden", False)]
+    return [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("--")]
 
 
 def _lower(text: str) -> str:

@@ -11,6 +11,8 @@ import typer
 from infera_cli.cli.console import console
 from infera_cli.cli.demo_view import View, live_or_plain
 from infera_cli.cli.groups import PlainCommand, verb
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Integer
 from infera_cli.config.settings import ServeSettings
 from infera_cli.errors import AddressInUse
 
@@ -19,17 +21,17 @@ if TYPE_CHECKING:
 
 app = verb()
 
-Sim = Annotated[int, typer.Option("--sim", metavar="N", min=1, max=64, help="Simulated engines to start.")]
-Port = Annotated[int | None, typer.Option(
-    metavar="PORT", min=0, max=65535, help="Port of the router. [default: 8000, or a free one if taken]")]
-Talks = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Conversations to hold at once.")]
-Turns = Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each conversation.")]
+Sim = Annotated[str, typer.Option("--sim", metavar="N", help="Simulated engines to start, 1 to 64.")]
+Port = Annotated[str | None, typer.Option(
+    metavar="PORT", help="Port of the router. [default: 8000, or a free one if taken]")]
+Talks = Annotated[str, typer.Option(metavar="N", help="Conversations to hold at once, 1 to 1000.")]
+Turns = Annotated[str, typer.Option(metavar="N", help="Turns of each conversation, 1 to 100.")]
 Once = Annotated[bool, typer.Option("--once", help="End after the conversations instead of serving on.")]
 
 
 @app.command(cls=PlainCommand)
 def demo(
-    *, sim: Sim = 3, conversations: Talks = 6, turns: Turns = 4, once: Once = False, port: Port = None
+    *, sim: Sim = "3", conversations: Talks = "6", turns: Turns = "4", once: Once = False, port: Port = None
 ) -> int:
     """Simulated engines, a router and some traffic; needs no GPU, no model and no configuration.
 
@@ -38,15 +40,21 @@ def demo(
     """
     import uvloop
 
-    server = _bind(sim, port)
+    engines = _count(sim, "--sim", 64)
+    talks, each = _count(conversations, "--conversations", 1000), _count(turns, "--turns", 100)
+    server = _bind(engines, None if port is None else value_of(Integer(high=65535), port, "--port"))
     view = live_or_plain(console)
     try:
-        view.start(server.url, sim)
+        view.start(server.url, engines)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_show(server, view, conversations, turns, once))
+            return runner.run(_show(server, view, talks, each, once))
     finally:
         view.close()
         server.close()
+
+
+def _count(text: str, flag: str, most: int) -> int:
+    return int(value_of(Integer(low=1, high=most), text, flag))
 
 
 def _bind(sim: int, port: int | None) -> Server:

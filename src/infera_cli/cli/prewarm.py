@@ -14,6 +14,8 @@ from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import Column, Json, Output, show
 from infera_cli.cli.servers import target
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Integer
 from infera_cli.config.settings import ClientSettings
 from infera_cli.errors import InferaError, UsageError
 
@@ -125,9 +127,7 @@ def _shown(jobs: list[Any]) -> Iterable[Any]:
 
 
 def _number(text: str, flag: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"{flag} must be a whole number above 0, not {text!r}")
-    return int(text)
+    return int(value_of(Integer(low=1), text, flag))
 
 
 def _key(path: str | None) -> str | None:

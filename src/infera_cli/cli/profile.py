@@ -13,6 +13,8 @@ from infera_cli.cli.groups import PlainCommand, noun
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import Column, Json, Output, show
 from infera_cli.cli.servers import target, worker_names
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Seconds
 from infera_cli.config.settings import ClientSettings
 from infera_cli.errors import InferaError, UsageError
 
@@ -97,16 +99,7 @@ def _ask(
 
 
 def _seconds(given: str | None) -> float | None:
-    from infera_cli.config.kinds import RangeError, ReadError, Seconds
-
-    if given is None:
-        return None
-    try:
-        seconds = Seconds().read(given)
-        Seconds().check(seconds)
-    except (ReadError, RangeError) as reason:
-        raise UsageError(f"--duration {reason}, not {given!r}") from None
-    return seconds
+    return None if given is None else float(value_of(Seconds(), given, "--duration"))
 
 
 def _wait(seconds: float) -> None:

@@ -14,9 +14,10 @@ from infera_cli.cli.console import console
 from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.servers import target
-from infera_cli.config.kinds import RangeError, ReadError, Seconds
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Seconds
 from infera_cli.config.settings import ClientSettings
-from infera_cli.errors import ConfigError, ServerUnreachable, UsageError
+from infera_cli.errors import ConfigError, ServerUnreachable
 
 app = verb()
 LONGEST = 86_400.0
@@ -72,12 +73,7 @@ def _tell(rows: int) -> None:
 
 
 def _seconds(text: str) -> float:
-    kind = Seconds()
-    try:
-        value: float = kind.read(text)
-        kind.check(value)
-    except (ReadError, RangeError) as reason:
-        raise UsageError(f"--for {reason}, not {text!r}") from None
+    value: float = value_of(Seconds(), text, "--for")
     if value > LONGEST:
         raise ConfigError("--for is at most 24h")
     return value

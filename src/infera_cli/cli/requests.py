@@ -11,9 +11,9 @@ from infera_cli.cli.groups import PlainCommand, verb
 from infera_cli.cli.options import settings_of
 from infera_cli.cli.output import Column, Json, Output, show
 from infera_cli.cli.servers import target, worker_names
-from infera_cli.config.kinds import RangeError, ReadError, Seconds
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Integer, Seconds
 from infera_cli.config.settings import ClientSettings
-from infera_cli.errors import UsageError
 
 app = verb()
 
@@ -67,14 +67,14 @@ Worker = Annotated[str | None, typer.Option(metavar="WORKER", help="Only those t
 Session = Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")]
 Status = Annotated[str | None, typer.Option(
     metavar="STATUS", help="Only those with this code (503), class (5xx) or outcome (broken).")]
-Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", help="At most so many.", min=1, max=10_000)]
+Limit = Annotated[str, typer.Option("-n", "--limit", metavar="N", help="At most so many, 1 to 10000.")]
 
 
 @app.command(cls=PlainCommand)
 @settings_of(ClientSettings)
 def requests(
     typed: dict[str, Any], *, slow: Slow = None, worker: Worker = None, session: Session = None,
-    status: Status = None, limit: Limit = 20, output: Output = "table", as_json: Json = False,
+    status: Status = None, limit: Limit = "20", output: Output = "table", as_json: Json = False,
 ) -> None:
     """The last requests, newest first: who served them, why, and how long each step took.
 
@@ -85,17 +85,8 @@ def requests(
     from infera_cli.client.http import Server
     from infera_cli.client.requests import requests as ask
 
-    least = None if slow is None else _least(slow)
+    least = None if slow is None else value_of(Seconds(zero=True), slow, "--slow")
+    most = value_of(Integer(low=1, high=10_000), limit, "--limit")
     server = Server(**target(typed))
-    found = ask(server, slow=least, worker=worker, session=session, status=status, limit=limit)
+    found = ask(server, slow=least, worker=worker, session=session, status=status, limit=most)
     show("requests", found, COLUMNS, key="id", output=output, as_json=as_json)
-
-
-def _least(text: str) -> float:
-    kind = Seconds(zero=True)
-    try:
-        value: float = kind.read(text)
-        kind.check(value)
-    except (ReadError, RangeError) as reason:
-        raise UsageError(f"--slow {reason}, not {text!r}") from None
-    return value

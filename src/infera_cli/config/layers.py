@@ -17,6 +17,7 @@ from infera_cli.config.catalogue import Setting, catalogue
 from infera_cli.config.files import Table, read_settings_file, settings_files
 from infera_cli.config.kinds import LaterError, Many, RangeError, ReadError
 from infera_cli.config.later import LATER, refuse, variable
+from infera_cli.config.near import near
 from infera_cli.config.settings import SECTIONS
 from infera_cli.errors import ConfigError, UsageError
 
@@ -132,9 +133,9 @@ def _refuse_misspelt(environ: Mapping[str, str]) -> None:
     for name in strange:
         if _SERVICE_LINK.search(name):
             continue
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
-        if near:
-            raise ConfigError(f"unknown environment variable {name}; did you mean {near[0]}?")
+        meant = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if meant:
+            raise ConfigError(f"unknown environment variable {name}; did you mean {meant[0]}?")
 
 
 def _tables(section: str, files: Sequence[Path]) -> Iterator[Table]:
@@ -152,8 +153,8 @@ def _from_table(rows: Mapping[str, Setting], table: Table) -> Layer:
         if name not in rows:
             if key.replace("_", "-") in LATER:
                 raise refuse(key.replace("_", "-"), f"{key!r} in {table.path}")
-            near = difflib.get_close_matches(key.replace("_", "-"), [row.flag for row in rows.values()], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            meant = near(key.replace("_", "-"), [row.flag for row in rows.values()])
+            hint = f"; did you mean {meant!r}?" if meant else ""
             raise ConfigError(f"{table.path}: unknown key {key!r} in [{table.section}]{hint}")
         try:
             layer[name] = (rows[name].kind.take(value), Origin("file", str(table.path)))

@@ -13,7 +13,8 @@ import typer
 
 from infera_cli.cli.console import console
 from infera_cli.cli.servers import target
-from infera_cli.config.kinds import Integer, RangeError, ReadError, Seconds
+from infera_cli.cli.values import value_of
+from infera_cli.config.kinds import Integer, Seconds
 from infera_cli.config.layers import load
 from infera_cli.config.settings import ClientSettings
 from infera_cli.errors import (
@@ -64,22 +65,13 @@ AtOnce = Annotated[str, typer.Option("--max-unavailable", metavar="N", rich_help
 
 
 def seconds(text: str, flag: str) -> float:
-    """A flag's time span. Raises UsageError."""
-    return float(_read(Seconds(), text, flag))
+    """A flag's time span. Raises UsageError, ConfigError."""
+    return float(value_of(Seconds(), text, flag))
 
 
 def count(text: str, flag: str, low: int = 0) -> int:
-    """A flag's whole number. Raises UsageError."""
-    return int(_read(Integer(low=low), text, flag))
-
-
-def _read(kind: Any, text: str, flag: str) -> Any:
-    try:
-        value = kind.read(text)
-        kind.check(value)
-    except (ReadError, RangeError) as fault:
-        raise UsageError(f"{flag} {text!r} {fault}") from None
-    return value
+    """A flag's whole number. Raises UsageError, ConfigError."""
+    return int(value_of(Integer(low=low), text, flag))
 
 
 def options(
