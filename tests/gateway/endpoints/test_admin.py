@@ -141,3 +141,13 @@ async def test_a_status_that_no_request_can_have_is_refused() -> None:
         answer = await http.get("/v1/admin/requests?status=foo")
     assert answer.status_code == 400
     assert "a class such as 5xx, or one of ok, 4xx" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("query", ["outcome=zzz", "since=abc", "limit=3&bogus=1", "Worker=a", "=1"])
+async def test_a_filter_that_there_is_not_is_refused(query: str) -> None:
+    """A misspelt filter is a 400 that lists the known ones, not everything unfiltered."""
+    async with client(parts(FakeFleet())) as http:
+        answer = await http.get(f"/v1/admin/requests?{query}")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, query.rpartition("&")[2].partition("=")[0])
+    assert error["message"].endswith("the known ones are slow, worker, session, status, limit.")

@@ -138,6 +138,7 @@ def _explanation(found: Explanation) -> dict[str, Any]:
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────
 _OUTCOMES: tuple[str, ...] = get_args(Outcome)
+_FILTERS = ("slow", "worker", "session", "status", "limit")
 _STATUS = re.compile(rf"[1-5]([0-9]{{2}}|xx)|{'|'.join(_OUTCOMES)}")
 Slow = Annotated[float | None, Query(ge=0, description="At least this many seconds in total")]
 ByWorker = Annotated[str | None, Query(description="Served by this worker")]
@@ -149,10 +150,15 @@ Limit = Annotated[int, Query(ge=1, le=10_000, description="At most so many, newe
 def _requests_route(router: APIRouter, parts: ControlParts) -> None:
     @router.get("/v1/admin/requests", operation_id="list_requests", summary="Past requests")
     async def list_requests(
+        request: Request,
         slow: Slow = None, worker: ByWorker = None, session: BySession = None, status: ByStatus = None,
         limit: Limit = 100,
     ) -> JSONResponse:
         """The last few thousand relayed requests: who served them, why, how long each step took."""
+        unknown = [name for name in request.query_params if name not in _FILTERS]
+        if unknown:
+            message = f"There is no filter {clip(unknown[0])!r}; the known ones are {', '.join(_FILTERS)}."
+            raise RequestError(message, param=clip(unknown[0]))
         if status is not None and not _STATUS.fullmatch(status):
             outcomes = ", ".join(_OUTCOMES)
             message = f"status must be a code such as 503, a class such as 5xx, or one of {outcomes}."
