@@ -93,12 +93,13 @@ async def test_a_request_that_is_wrong_twice_is_refused_once(
     assert errors(caplog) == []
 
 
-BAD_BODIES = [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Transfer-Encoding: identity\r\n\r\n{}"]
+BAD_BODIES = [(b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "not valid HTTP/1.1"),
+              (b"Transfer-Encoding: identity\r\n\r\n{}", "No Transfer-Encoding but chunked")]
 
 
-@pytest.mark.parametrize("rest", BAD_BODIES)
+@pytest.mark.parametrize(("rest", "why"), BAD_BODIES)
 async def test_a_bad_body_of_the_control_plane_is_answered(
-    serve: Serve, rest: bytes, caplog: pytest.LogCaptureFixture
+    serve: Serve, rest: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """400 in a sentence, and no traceback: the route was waiting for the rest."""
     setup = await serve(1)
@@ -106,7 +107,7 @@ async def test_a_bad_body_of_the_control_plane_is_answered(
         await client.send(b"POST /v1/admin/explain HTTP/1.1\r\nHost: x\r\n" + rest)
         response = await client.response()
     assert response.status == 400
-    assert "not valid HTTP/1.1" in response.json()["error"]["message"]
+    assert why in response.json()["error"]["message"]
     assert errors(caplog) == []
 
 
@@ -186,3 +187,31 @@ async def test_a_question_that_is_no_wrapped_request_is_told_so(serve: Serve) ->
     response = await raw.post(setup.url, "/v1/admin/explain", body={"model": "zz"})
     assert response.status == 400
     assert '{"path": "/v1/chat/completions"' in response.json()["error"]["message"]
+
+
+UNCLEAR = {
+    "no host": b"GET /livez HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "chunks in HTTP/1.0": b"GET /livez HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("said", UNCLEAR)
+async def test_a_head_that_can_be_read_in_two_ways_is_refused_everywhere(solo: Setup, said: str) -> None:
+    """The control plane is as strict as the relay: 400, and the connection ends."""
+    async with await raw.Client.connect(solo.url) as client:
+        await client.send(UNCLEAR[said])
+        assert (await client.response()).status == 400
+        await client.ended()
+
+
+LOOKALIKES = {"/v1/chat%2fcompletions": "/v1/chat%2fcompletions", "/v1/chat/completions#a": "/v1/chat/completions%23a"}
+
+
+@pytest.mark.parametrize("target", LOOKALIKES)
+async def test_a_path_that_only_resembles_a_relayed_one_is_named_as_it_was_sent(solo: Setup, target: str) -> None:
+    """404 for what was asked, which is another path than the one that is served."""
+    response = await raw.post(solo.url, target)
+    assert response.status == 404
+    assert f"There is no {LOOKALIKES[target]} here" in response.json()["error"]["message"]
+    assert solo.u1.calls == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from time import monotonic
 
 import pytest
 
@@ -70,3 +71,22 @@ async def test_a_server_that_drains_says_so(serve: Serve) -> None:
         await client.rest()
     assert response.whole
     assert await setup.server.stop() == 0
+
+
+STALLED = [b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+           b"POST /v1/admin/explain HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"]
+
+
+@pytest.mark.parametrize("said", STALLED, ids=["relayed", "control-plane"])
+async def test_a_stalled_upload_does_not_outlast_the_limit(serve: Serve, said: bytes) -> None:
+    """A client that stops in the middle of its body, and then stays, is told at the limit and not waited for beyond."""
+    setup = await serve(1, "--shutdown-timeout", "0.3", process=True)
+    async with await raw.Client.connect(setup.url) as client:
+        await client.send(said)
+        await asyncio.sleep(0.1)
+        setup.server.signal(signal.SIGTERM)
+        since = monotonic()
+        assert (await client.response()).status == 503
+        assert await setup.server.stop() == 0
+        assert monotonic() - since < 2
+    assert not [line for line in setup.server.log if line.startswith(("ERROR", "Traceback"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import monotonic
 
 import pytest
@@ -54,6 +55,22 @@ async def test_b13_a_request_timeout_counts_a_body_that_never_comes(serve: Serve
         assert response.status == 408
         await client.ended()
     assert setup.u1.calls == []
+
+
+@pytest.mark.parametrize(
+    "flags", [("--request-timeout", "0.5"), ("--request-timeout", "0", "--idle-timeout", "0.5")], ids=["total", "idle"]
+)
+@pytest.mark.parametrize("path", [raw.CHAT, "/v1/admin/explain"])
+async def test_a_body_that_stalls_is_408_on_every_route(
+    serve: Serve, path: str, flags: Sequence[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The control plane has the relay's limits, and where there is no total one the one for silence holds."""
+    setup = await serve(1, *flags)
+    async with await raw.Client.connect(setup.url) as client:
+        await client.send(raw.request("POST", path, headers={"Content-Length": "100"}) + b"{")
+        assert (await client.response(within=3)).status == 408
+        await client.ended()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_c13_first_byte_and_idle_limits_are_504_or_a_broken_stream(serve: Serve) -> None:

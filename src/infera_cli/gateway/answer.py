@@ -7,11 +7,10 @@ connection towards HTTP/1.0 (design.md §3).
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from http import HTTPStatus
 from typing import Final
 
+from infera_cli.gateway.breaking import needs_last_words, reset
 from infera_cli.gateway.upstream.http import EMPTY, LENGTH
 from infera_cli.gateway.upstream.receiver import Sink
 from infera_cli.protocol import sse
@@ -34,7 +33,7 @@ class Answer(Sink):
 
     __slots__ = (
         "_chunked", "_end", "_fourth", "_last", "_left", "_pending", "_second", "_third", "_transport", "_write",
-        "bytes_out", "chunks", "encoded", "http11", "keep_alive", "started", "status", "streamed",
+        "broken", "bytes_out", "chunks", "encoded", "http11", "keep_alive", "started", "status", "streamed",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, http11: bool, keep_alive: bool) -> None:
@@ -46,7 +45,7 @@ class Answer(Sink):
         self._transport = transport
         self.http11 = http11
         self.keep_alive = keep_alive
-        self.started = self.streamed = self.encoded = False
+        self.started = self.streamed = self.encoded = self.broken = False
         self.status = 0
         self._left: int | None = None
         self._pending = b""
@@ -148,7 +147,12 @@ class Answer(Sink):
         elif self._pending:
             self._write(self._pending)
         self._pending = b""
-        close_hard(self._transport, reset=not self._chunked and self._left is None)
+        if needs_last_words(self._transport):
+            self.broken, self.keep_alive = True, False  # the connection ends it, once these last words have left
+        elif self._chunked or self._left is not None:
+            self._transport.close()  # ending early is visible by itself, and what was written still leaves
+        else:
+            reset(self._transport)
 
     def refuse(self, status: int, body: bytes, ours: bytes) -> None:
         """An answer of our own."""
@@ -160,15 +164,3 @@ class Answer(Sink):
             status_line(status), len(body), ours, closing,
         )  # fmt: skip
         self._write(head + body)
-
-
-def close_hard(transport: asyncio.Transport, *, reset: bool) -> None:
-    """End a connection so that the other side sees a broken answer.
-
-    Where the body has chunks or a length, ending early is visible by itself, and what was written still leaves.
-    A body that ends with the connection needs a reset.
-    """
-    if reset:
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.close()

@@ -19,11 +19,14 @@ from uvicorn.server import ServerState
 from infera_cli.errors import HeadersTooLarge, InferaError, RequestError
 from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
+from infera_cli.gateway.breaking import reset_once_written
 from infera_cli.gateway.channel import PIPELINE, Channel
 from infera_cli.gateway.gate import Gate, takes
 from infera_cli.gateway.identity import ids
+from infera_cli.gateway.overdue import SHUTDOWN, longest_arrival, too_late
 from infera_cli.gateway.record import unread
 from infera_cli.gateway.relay import Relay
+from infera_cli.gateway.relayed import is_relayed
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.upgrade import without_offer
 
@@ -39,9 +42,9 @@ class ClientConnection(HttpToolsProtocol):
 
     # Slots over what uvicorn keeps in a dict: these are read for every request.
     __slots__ = (
-        "channel", "client", "declined", "discarding_since", "fed", "flow", "head", "head_bytes", "head_since",
-        "headers", "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "server_state", "transport",
-        "url",
+        "app_since", "channel", "client", "declined", "discarding_since", "fed", "flow", "head", "head_bytes",
+        "head_since", "headers", "in_head", "length", "messages", "parser", "pipeline", "read_bytes", "server_state",
+        "transport", "url",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +63,7 @@ class ClientConnection(HttpToolsProtocol):
         self.head_bytes = 0  # of what is neither a body nor done yet: a head, a trailer, a chunk's size line
         self.fed = False     # a piece of a body was read since the last look
         self.discarding_since: float | None = None
+        self.app_since: float | None = None  # when the head of a request for the app was read whose body is to come
 
     @property
     def cycle(self) -> Any:
@@ -174,11 +178,16 @@ class ClientConnection(HttpToolsProtocol):
         target = self.url
         if not target.startswith(b"/"):
             target = _origin_form(target)
+        if self.headers != self.head.headers:
+            self.head = RequestHead(self.headers)
+        fault = self.head.fault(self.parser.get_http_version())
         path = target.partition(b"?")[0]
-        if takes(path) and method == b"POST":
+        if fault is not None:
+            self._refuse_connection(RequestError(fault), self.head)
+        elif takes(path) and method == b"POST":
             self._take_relay(target, path)
         else:
-            self._to_app()
+            self._to_app(path)
 
     def on_body(self, body: bytes) -> None:
         if self.discarding_since is not None:
@@ -196,22 +205,17 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(self.cycle, Relay):
             self.cycle.take_end()
         else:
+            self.app_since = None
             super().on_message_complete()
 
     # ── whose turn it is ─────────────────────────────────────────────────────────────────────────────
     def _take_relay(self, target: bytes, path: bytes) -> None:
-        version = self.parser.get_http_version()
-        if self.headers != self.head.headers:
-            self.head = RequestHead(self.headers)
-        fault = self.head.fault(version)
-        if fault is not None:
-            self._refuse_connection(RequestError(fault), self.head)
-            return
+        http11 = self.parser.get_http_version() == "1.1"
         keep_alive = self.parser.should_keep_alive()
         before = self.cycle
         length = int(self.length) if self.length is not None else 0
         kind = self.gate.kinds.get(path, Relay)
-        self.cycle = relay = kind(self.gate, self.channel, target, self.head, length, version == "1.1", keep_alive)
+        self.cycle = relay = kind(self.gate, self.channel, target, self.head, length, http11, keep_alive)
         self.channel.serve_after(before, relay)
 
     def _remember(self, data: bytes) -> None:
@@ -219,9 +223,10 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(self.cycle, Relay):
             self.channel.remember(data, self.cycle)
 
-    def _to_app(self) -> None:
-        """Hand the request to uvicorn as if it had parsed the head itself."""
-        url, headers = self.url, self.headers
+    def _to_app(self, sent: bytes) -> None:
+        """Hand the request to uvicorn as if it had parsed the head itself. `sent` is the path as it came."""
+        url, headers = self.url, list(self.headers)
+        self.app_since = self.gate.clock()
         if self.length is not None:
             headers.append((b"content-length", self.length))
         super().on_message_begin()
@@ -229,6 +234,8 @@ class ClientConnection(HttpToolsProtocol):
         for name, value in headers:
             super().on_header(name, value)
         super().on_headers_complete()
+        if is_relayed(self.scope["path"]):  # it may only decode to a relayed path: then it is not called by that name
+            self.scope["path"] = sent.decode("latin-1")
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self.channel.serving = cycle
@@ -250,7 +257,10 @@ class ClientConnection(HttpToolsProtocol):
 
     def last_answer_left(self, relay: Relay) -> None:
         """The answer of `relay` was the last one here."""
-        if relay.complete:
+        if relay.answer.broken:
+            self._discard()
+            reset_once_written(self.transport)
+        elif relay.complete:
             self.transport.close()
         else:
             self._linger()
@@ -259,12 +269,29 @@ class ClientConnection(HttpToolsProtocol):
     def sweep(self, now: float) -> None:
         """Close the connection if it is idle, half-said or lingering for too long."""
         times = self.gate.options.timeouts
-        if (
+        if self.app_since is not None and now - self.app_since > longest_arrival(times) and self._waits_for_body():
+            self._refuse_connection(too_late("body", complete=False))
+        elif (
             (self.channel.idle_since and now - self.channel.idle_since > times.keep_alive)
             or (self.head_since is not None and now - self.head_since > times.head)
             or (self.discarding_since is not None and now - self.discarding_since > _LINGER_SECONDS)
         ):
             self.transport.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer here, or for the rest of one."""
+        return self._is_answering() or self.transport.get_write_buffer_size() > 0
+
+    def cut_off(self) -> bool:
+        """The server ends: tell who waits for the app, where that can still be done. Whether somebody did wait."""
+        if not self._is_answering():
+            return False
+        self._refuse_connection(too_late(SHUTDOWN, complete=True))
+        return True
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _linger(self) -> None:
         """Close without losing the answer: a close on top of unread bytes would reset the connection."""
@@ -276,7 +303,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def _discard(self) -> None:
         """Nothing that is read from now on counts."""
-        self.discarding_since = self.gate.clock()
+        self.discarding_since, self.app_since = self.gate.clock(), None
         self.channel.repeat = None
 
     def _cycles(self) -> list[Any]:
@@ -298,19 +325,19 @@ class ClientConnection(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             self._refuse(error, head)
-        elif not isinstance(cycle, Relay):
-            if self._takes_over(cycle):
-                self._refuse(error, head)
-        elif not cycle.complete:
+        elif self._waits_for_body():  # the app is left out of its answer
+            cycle.disconnected = cycle.response_complete = True
+            cycle.message_event.set()
+            self._refuse(error, head)
+        elif isinstance(cycle, Relay) and not cycle.complete:
             cycle.reject(error)
 
-    def _takes_over(self, cycle: Any) -> bool:
-        """Whether the app, which waits for the rest of a body, can still be left out of its answer."""
-        if cycle is not self.channel.serving or cycle.response_started or not cycle.more_body:
+    def _waits_for_body(self) -> bool:
+        """Whether the app is served what is read, lacks some of it, and has not begun to answer."""
+        cycle = self.channel.serving
+        if cycle is None or cycle is not self.cycle or isinstance(cycle, Relay):
             return False
-        cycle.disconnected = True
-        cycle.message_event.set()
-        return True
+        return bool(cycle.more_body and not cycle.response_started)
 
     def _refuse(self, error: InferaError, head: RequestHead) -> None:
         answer = Answer(self.transport, True, False)

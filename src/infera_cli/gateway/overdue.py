@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from infera_cli.errors import InferaError, NoRoutableWorker, RequestTimeout, UpstreamTimeout
 
 if TYPE_CHECKING:
+    from infera_cli.gateway.options import Timeouts
     from infera_cli.gateway.relay import Relay
 
 SHUTDOWN = "shutdown"
@@ -22,9 +23,14 @@ def overdue(relay: Relay, now: float) -> str:
         return "total"
     if times.first_byte and relay.sent and not relay.first_byte and now - relay.picked > times.first_byte:
         return "first-byte"
-    if times.idle and relay.first_byte and now - relay.moved > times.idle:
+    if times.idle and (relay.first_byte or not relay.complete) and now - relay.moved > times.idle:
         return "idle"
     return ""
+
+
+def longest_arrival(times: Timeouts) -> float:
+    """How long the body of a request for the control plane may take: those are small, so some limit always holds."""
+    return times.total or times.idle or times.head
 
 
 def too_late(what: str, complete: bool) -> InferaError:

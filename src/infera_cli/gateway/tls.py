@@ -16,6 +16,8 @@ from infera_cli.errors import ConfigError
 
 WATCH_SECONDS = 2.0
 
+Stamp = tuple[int, int, int]
+
 log = logging.getLogger("infera.tls")
 
 
@@ -88,12 +90,13 @@ class ServingTls:
         hint = "" if self._key else " (name the key with --ssl-keyfile)"
         return f"{where} is not a PEM certificate with its key{hint}."
 
-    def _state(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def _state(self) -> tuple[Stamp | None, ...]:
         """What changes when a file is written or replaced, symbolic links of mounted secrets included."""
-        return tuple(_stamp(path) for path in (self._certificate, self._key) if path is not None)
+        return tuple(stamp(path) for path in (self._certificate, self._key) if path is not None)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp(path: Path) -> Stamp | None:
+    """What changes when a file is written or replaced; None while there is none that may be looked at."""
     try:
         found = path.stat()
     except OSError:

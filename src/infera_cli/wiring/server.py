@@ -162,9 +162,8 @@ class Server:
             self.recorder.feed(consumer)
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Give back the port; all else that is held ends with `serve`, in its event loop."""
         self.listener.close()
-        self.upstream.close()
 
     @property
     def url(self) -> str:
@@ -176,6 +175,7 @@ class Server:
         """Run until told to stop."""
         into = Into(self.registry, self.bus, say, self.gate, self.fetch, self.url)
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self.upstream.close)
             for source in self.sources:
                 await source.open(into, stack)
             if self.cache is not None:

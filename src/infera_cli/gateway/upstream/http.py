@@ -334,6 +334,13 @@ class Pool:
             connection.transport.close()
         self._idle.clear()
 
+    def abort(self) -> None:
+        """End every connection at once."""
+        self.retired = True
+        for connection in list(self._open):
+            connection.transport.abort()
+        self._idle.clear()
+
     async def connect(self) -> Connection:
         """A fresh connection. Raises OSError (also for TLS failures) or TimeoutError."""
         return await self._client.dial(self)
@@ -384,6 +391,7 @@ class Client:
             pool.sweep(now)
 
     def close(self) -> None:
-        """End of the program."""
-        for worker in list(self._pools):
-            self.forget(worker)
+        """End of the program, while its event loop still runs: no worker is waited for."""
+        for pool in self._pools.values():
+            pool.abort()
+        self._pools.clear()
