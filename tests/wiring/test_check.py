@@ -75,6 +75,7 @@ NAMED = [
     ("a.toml", '[serve]\nreplicas = "/nope"\n', "/nope: cannot be read"),
     ("a.toml", '[serve]\nconfig = "/nope"\n', "/nope: cannot be read"),
     ("a.toml", '[serve]\nworker = ["10.0.0.1:8000"]\n', "it has to look like http://HOST:PORT"),
+    ("a.toml", '[serve]\nport = 7\nworker = ["http://127.0.0.1:7"]\n', "is this router itself"),
     ("a.toml", '[serve]\nssl_certfile = "/nope"\nssl_keyfile = "/nope"\n', "/nope"),
     ("a.toml", '[serve]\netcd_ca_file = "/nope"\n', "--etcd-ca-file /nope"),
     ("a.toml", '[launch]\netcd_password_file = "/nope"\n', "etcd password in /nope"),
@@ -94,9 +95,10 @@ def test_files_that_a_file_names_are_read_as_the_program_reads_them(
 
 
 def test_half_of_a_pair_may_come_from_elsewhere(tmp_path: Path) -> None:
-    """A certificate whose key is left to a flag or a variable is no fault of the file."""
-    text = '[serve]\nssl_certfile = "c.pem"\netcd_user = "u"\n[launch]\netcd_cert_file = "c.pem"\n'
-    assert check_file(write(tmp_path / "a.toml", text)) == "settings file, 3 settings"
+    """A certificate whose key, or a router whose port is left to a flag or a variable is no fault of the file."""
+    text = '[serve]\nssl_certfile = "c.pem"\netcd_user = "u"\nworker = ["http://localhost:8000"]\n'
+    text += '[launch]\netcd_cert_file = "c.pem"\n'
+    assert check_file(write(tmp_path / "a.toml", text)) == "settings file, 4 settings"
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

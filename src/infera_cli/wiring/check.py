@@ -84,7 +84,7 @@ def _read_what_it_names(table: Table) -> None:
         client_keys(settings)
         admin_token(settings)
         worker_api_key(settings)
-        sources_of(settings)
+        sources_of(settings if "port" in table.values else replace(settings, port=0))
         if settings.ssl_certfile and settings.ssl_keyfile:
             serving_tls(settings)
     if isinstance(settings, ServeSettings | LaunchSettings):
