@@ -112,3 +112,11 @@ def test_rows_of_a_trace_that_ask_for_nothing_are_told(infera: Infera, tmp_path:
     found = infera("simulate", "--dataset-name", "azure", "--dataset-path", str(trace))
     assert found.code == 0
     assert "1 rows of the trace" in found.out
+
+
+@pytest.mark.parametrize("text", ["", ",", " , "])
+def test_no_policy_is_none(infera: Infera, text: str) -> None:
+    """An empty list of policies is not the default one: exit 2."""
+    found = infera("simulate", "--policy", text)
+    assert (found.code, found.out) == (2, "")
+    assert "--policy must be one of" in found.err

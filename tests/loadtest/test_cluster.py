@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import UsageError
 from infera_cli.launch.ports import free_ports
 from infera_cli.loadtest.job import Progress, together
 from infera_cli.loadtest.processes import join as join_here
@@ -51,5 +51,5 @@ def test_several_processes_speak_as_one() -> None:
 @pytest.mark.parametrize("address", ["", "host", "host:", ":5557", "host:x"])
 def test_an_address_to_join_is_host_and_port(address: str) -> None:
     """Anything but HOST:PORT is refused."""
-    with pytest.raises(ConfigError, match="HOST:PORT"):
+    with pytest.raises(UsageError, match="HOST:PORT"):
         join_here(address)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 from infera_cli.loadtest.bench import Bench, Plan
 from infera_cli.loadtest.job import DatasetSpec, Progress
 from infera_cli.loadtest.meter import Meter
@@ -98,7 +98,7 @@ def test_so_many_callers_as_processes_drive_are_fine() -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1"])
 def test_an_address_that_cannot_be_is_refused_in_its_own_words(url: str) -> None:
     """A port out of range is told as such, without a traceback."""
-    with pytest.raises(ConfigError, match=r"is no address: .*(range|integer|ipv6)"):
+    with pytest.raises(UsageError, match=r"is no address: .*(range|integer|ipv6)"):
         base(url)
 
 

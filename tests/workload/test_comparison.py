@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, InferaError, UsageError
 from infera_cli.workload import text
 from infera_cli.workload.comparison import Row, compare, spread
 from infera_cli.workload.figures import Figures
@@ -89,10 +89,13 @@ def test_spread_of_repetitions_is_students_interval() -> None:
     assert spread([5]).half_width is None
 
 
-@pytest.mark.parametrize("words", ["ttft", "ttft:", "ttft:0", "ttft:-1", "itl:5", ":5", "ttft:nan"])
-def test_bad_limits_are_refused(words: str) -> None:
-    """A limit is a known name and a positive number of milliseconds."""
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize(("words", "fault"), [
+    ("ttft", UsageError), ("ttft:", UsageError), ("itl:5", UsageError), (":5", UsageError), ("ttft:0", ConfigError),
+    ("ttft:-1", ConfigError), ("ttft:nan", ConfigError), ("ttft:inf", ConfigError),
+])
+def test_bad_limits_are_refused(words: str, fault: type[InferaError]) -> None:
+    """A limit is a known name and a positive number of milliseconds; what is no limit does not parse."""
+    with pytest.raises(fault):
         parse([words])
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from infera_cli.cli.bench_checks import first_look
+from infera_cli.cli.bench_errors import spoken
 from infera_cli.cli.bench_options import options, spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
@@ -51,6 +52,11 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
     """
     if ctx.invoked_subcommand is not None:
         return 0
+    return spoken(lambda: _checked(ctx, asked), asked["output"])
+
+
+def _checked(ctx: typer.Context, asked: dict[str, Any]) -> int:
+    """Refuse what cannot be, say what does nothing, and go."""
     if not asked["base_url"]:
         raise UsageError("give the address to load: --base-url http://127.0.0.1:8000")
     if asked["output"] not in ("table", "json"):
@@ -171,6 +177,10 @@ def compare(results: Results, html: Html = None, output: Output = "table", seed:
     \b
     infera bench compare before.json after.json --html compare.html
     """
+    return spoken(lambda: _compared(results, html, output, seed), output)
+
+
+def _compared(results: list[str], html: str | None, output: str, seed: int) -> int:
     if len(results) < 2:
         raise UsageError("give at least two results to compare")
     if output not in ("table", "json"):

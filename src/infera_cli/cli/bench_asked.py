@@ -81,7 +81,7 @@ def _one_load(asked: dict[str, Any]) -> None:
 
 
 def dataset_from(asked: dict[str, Any]) -> Any:
-    """The dataset that was asked for. Raises ConfigError."""
+    """The dataset that was asked for. Raises UsageError."""
     from infera_cli.loadtest.job import DatasetSpec
     from infera_cli.workload.names import resolve
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 
 
 class Range(NamedTuple):
@@ -55,20 +55,75 @@ SHOWN = 24      # of a number that is refused
 
 
 def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
-    """A sentence for every option that was typed and does nothing. Raises ConfigError for a number that cannot be."""
-    from infera_cli.workload.names import MEANT_FOR, resolve
+    """A sentence for every option that was typed and does nothing.
+
+    Raises ConfigError for a number that cannot be, UsageError for a file that nobody would read.
+    """
+    from infera_cli.workload.names import FROM_FILE, MEANT_FOR, resolve
 
     flags = {param.name: param.opts[0] for param in ctx.command.params}
     for name, found in RANGES.items():
         value = asked.get(name)
         if value is not None and (fault := found.fault(value)):
             raise ConfigError(f"{flags[name]} {fault}, not {_short(value)}")
+
+    def typed(name: str) -> bool:
+        return name in flags and ctx.get_parameter_source(name).name == "COMMANDLINE"
+
+    if asked["dataset_path"] and not typed("dataset"):
+        raise UsageError(f"--dataset-path needs --dataset-name, which says how to read it: {', '.join(FROM_FILE)}")
     dataset = resolve(asked["dataset"])
-    return [
+    said = [
         f"{flags[name]} does nothing for the dataset {dataset}; it is for {', '.join(meant)}"
-        for name, meant in MEANT_FOR.items()
-        if dataset not in meant and name in flags and ctx.get_parameter_source(name).name == "COMMANDLINE"
+        for name, meant in MEANT_FOR.items() if dataset not in meant and typed(name)
     ]
+    return said + [f"{flags[name]} {words}" for name, words in _idle(asked).items() if typed(name)]
+
+
+def _idle(asked: Mapping[str, Any]) -> dict[str, str]:
+    """The options that do nothing beside the others, and why."""
+    load = _load(asked)
+    found: dict[str, str] = {}
+    if asked["ramp"] is None:
+        found |= dict.fromkeys(("ramp_start", "ramp_end"), "does nothing without --ramp-up-strategy")
+    if load != "rate":
+        found["burstiness"] = "does nothing here: gaps are drawn only for a --request-rate or a ramp"
+    if load != "callers":
+        found["think"] = "does nothing here: it is a pause of callers (--concurrency)"
+    elif asked.get("max_concurrency") is not None:
+        found["max_concurrency"] = _capped(asked)
+    if not asked.get("master"):
+        found["expect_workers"] = "does nothing without --master-bind, where machines join"
+    else:
+        found["processes"] = "does nothing with --master-bind: every machine that joins is one load process"
+    if asked["duration"] is None:
+        found["grace"] = "does nothing without --duration, after which it begins"
+    if not asked.get("find_max", asked["goodput"]):
+        found["attainment"] = "does nothing here: it is for --find-max" if "find_max" in asked else \
+            "does nothing without limits (--goodput)"
+        found["over"] = "does nothing without --find-max"
+    if asked.get("insecure"):
+        found["ca"] = "does nothing with --insecure, which trusts everybody"
+    return found
+
+
+def _load(asked: Mapping[str, Any]) -> str:
+    """How requests come: `callers` wait for answers, a `rate` has gaps to draw, `given` are the others."""
+    kind = (asked.get("sweep") or "").partition("=")[0] or (asked["over"] if asked.get("find_max") else "")
+    if asked["concurrency"] is not None or kind in ("concurrency", "auto"):
+        return "callers"
+    drawn = asked["ramp"] is not None or kind == "rate" or (asked["rate"] is not None and asked["rate"] != math.inf)
+    return "rate" if drawn else "given"
+
+
+def _capped(asked: Mapping[str, Any]) -> str:
+    """What a cap is beside callers, who are one already."""
+    cap, callers = asked["max_concurrency"], asked["concurrency"]
+    if callers is None:
+        return f"is below the levels of the search or sweep from {cap} on: callers wait for a place, too"
+    if cap >= callers:
+        return f"does nothing: there are only {callers} callers (--concurrency)"
+    return f"leaves only {cap} of the {callers} callers a place: --concurrency {cap} is the same load"
 
 
 def _short(value: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from infera_cli.cli.bench_checks import first_look
+from infera_cli.cli.bench_errors import spoken
 from infera_cli.cli.bench_options import spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import PlainCommand, verb
@@ -40,6 +41,11 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     The same seed gives the same figures. Exit code: 0 fine, 1 nothing was served, or no number of workers kept
     the limits of --goodput.
     """
+    return spoken(lambda: _simulated(ctx, asked), asked["output"])
+
+
+def _simulated(ctx: typer.Context, asked: dict[str, Any]) -> int:
+    """Refuse what cannot be, say what does nothing, simulate, and show it."""
     if asked["output"] not in ("table", "json"):
         raise UsageError(f"-o must be table or json, not {asked['output']!r}")
     said = first_look(ctx, asked)

@@ -39,6 +39,8 @@ def policies(given: Any) -> tuple[str, ...]:
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if "all" in names:
         return tuple(policy_names())
+    if given and not names:
+        raise UsageError(f"--policy must be one of {', '.join(policy_names())} or all, not nothing")
     for name in names:
         one_of("--policy", name, (*policy_names(), "all"))
     return tuple(dict.fromkeys(names)) or ("session",)

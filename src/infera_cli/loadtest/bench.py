@@ -256,7 +256,7 @@ def at_level(options: Options, kind: str, level: float) -> Options:
     """`options` at one level of a sweep. Raises ConfigError for an impossible level."""
     if kind == "rate":
         return msgspec.structs.replace(options, rate=float(level), concurrency=None)
-    if level != int(level):
+    if not float(level).is_integer():
         raise ConfigError(f"a concurrency is a whole number, not {level:g}", param="--sweep")
     return msgspec.structs.replace(options, concurrency=int(level), rate=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Ramp, R
 from infera_cli.workload.names import TEXTS, TRACES
 from infera_cli.workload.requests import Dialect, Shape
 
-SECRET_HEADERS = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
+SECRET = re.compile(r"auth|token|key|secret|cookie|passw|credential|signature", re.IGNORECASE)
+"""What the name of a header holds whose value nobody else shall read."""
+
 DEFAULT_PROMPTS = 200
 
 
@@ -78,7 +81,7 @@ class Options(msgspec.Struct, frozen=True):
         """The options for a report: what differs from nothing, without secrets."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         found["headers"] = {
-            name: "***" if name.lower() in SECRET_HEADERS else value for name, value in self.headers.items()
+            name: "***" if SECRET.search(name) else value for name, value in self.headers.items()
         }
         found["dataset"].pop("content", None)
         for name in ("rate", "burstiness"):

@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from infera_cli.errors import ConfigError, InferaError
+from infera_cli.errors import ConfigError, InferaError, UsageError
 from infera_cli.loadtest.job import Job, Progress, write
 
 HEAD_START = 0.2        # seconds between the last process being ready and the first arrival
@@ -217,10 +217,10 @@ class _Family:
 
 
 def address(flag: str, text: str) -> None:
-    """Refuse what is not HOST:PORT. Raises ConfigError."""
+    """Refuse what is not HOST:PORT. Raises UsageError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ConfigError(f"{flag} must look like HOST:PORT, not {text!r}")
+    if not colon or not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{flag} must look like HOST:PORT, not {text!r}")
 
 
 def join(master: str, say: Callable[[str], None] = print, patience: float = JOIN_PATIENCE) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ssl
 from time import monotonic, sleep
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import msgspec
 
-from infera_cli.errors import ConfigError, ServerUnreachable
+from infera_cli.errors import ConfigError, ServerUnreachable, UsageError
 from infera_cli.loadtest.options import Options
 
 TIMEOUT = 10.0
@@ -27,15 +27,26 @@ class About(msgspec.Struct, frozen=True):
     router: dict[str, str] = {}
 
 
-def base(url: str) -> str:
-    """The address without a trailing slash or `/v1`. Raises ConfigError for what is no HTTP address."""
+def base(url: str, flag: str = "--base-url") -> str:
+    """The address without a trailing slash or `/v1`.
+
+    Raises UsageError for what is no HTTP address, ConfigError for one with more in it than is used.
+    """
+    shown = url.rpartition("@")[2]      # a password is not repeated
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ConfigError(f"{url!r} is no address: {str(error).lower()}", param="--base-url") from None
+        raise UsageError(f"{flag} {shown!r} is no address: {str(error).lower()}", param=flag) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is not an address such as http://127.0.0.1:8000", param="--base-url")
+        raise UsageError(f"{flag} {shown!r} is not an address such as http://127.0.0.1:8000", param=flag)
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"{flag} holds a user or password, which would end up in reports: leave it out, and give"
+            f" --header Authorization=…, or a key with --api-key-file", param=flag,
+        )
+    if "?" in url or "#" in url:
+        raise ConfigError(f"{flag} ends before the ? or #: requests have paths of their own", param=flag)
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -111,9 +122,15 @@ def _workers(client: httpx.Client, url: str) -> dict[str, str]:
     """Base URLs of the workers behind a router of ours; empty for anything else."""
     try:
         rows = client.get(f"{url}/v1/workers").json()["workers"]
-        return {str(row["worker_id"]): str(row["url"]) for row in rows if row.get("status") != "dead"}
+        return {str(row["worker_id"]): _public(str(row["url"])) for row in rows if row.get("status") != "dead"}
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def _public(url: str) -> str:
+    """An address without a user and password, for reports."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _router(client: httpx.Client, url: str) -> dict[str, str]:
@@ -147,4 +164,4 @@ def direct_urls(options: Options, about: About) -> tuple[str, ...]:
     found = options.direct or tuple(about.workers.values())
     if not found:
         raise ConfigError("the target does not list its workers; give their addresses with --direct-url")
-    return tuple(base(url) for url in found)
+    return tuple(base(url, "--direct-url") for url in found)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, InferaError
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, arrivals
 from infera_cli.routing.catalogue import policy
@@ -49,7 +49,7 @@ def calibrated(document: Any, origin: str, profile: Profile) -> Calibrated:
             guess, [times(run.figures.latency) for run in runs],
             lambda speed: [load.simulated(_at(profile, speed)) for load in loads],
         )
-    except (ConfigError, msgspec.ValidationError, _Unlike):
+    except (InferaError, msgspec.ValidationError, _Unlike):
         return Calibrated(_at(profile, guess), None)
     return Calibrated(_at(profile, found), apart)
 

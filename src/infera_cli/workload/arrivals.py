@@ -118,12 +118,17 @@ def _check_open(plan: OpenLoop) -> None:
         raise ConfigError("both ends of a ramp must be finite and above 0", param="--ramp-up-start-rps")
     fastest = max(plan.ramp.start, plan.ramp.end) if plan.ramp is not None else plan.rate
     if FASTEST < fastest < math.inf:
-        said = f"{fastest:g} requests/s are more than can be sent (at most {FASTEST:,.0f}; inf: all at once)"
+        said = f"{_figure(fastest)} requests/s are more than can be sent (at most {FASTEST:,.0f}; inf: all at once)"
         raise ConfigError(said, param="--request-rate" if plan.ramp is None else "--ramp-up-end-rps")
     if planned(plan) > LONGEST:
-        raise ConfigError(f"this plan has {float(planned(plan)):g} requests; at most {LONGEST:,} can be planned")
+        raise ConfigError(f"this plan has {_figure(planned(plan))} requests; at most {LONGEST:,} can be planned")
     if planned(plan) < 1:
         raise ConfigError("at this rate not one request is due within the duration", param="--request-rate")
+
+
+def _figure(value: float) -> str:
+    """A number as people read it, a huge one by its power of ten."""
+    return f"{value:,.0f}" if value < 1e15 else f"{float(value):g}"
 
 
 def planned(plan: OpenLoop) -> int:

@@ -6,11 +6,12 @@ good / *sent*: a failure stays in the denominator. An answer of one token has TP
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import ConfigError, UsageError
 from infera_cli.workload.sample import Sample
 
 KINDS = ("ttft", "ttft_sched", "tpot", "e2el", "e2el_sched")
@@ -31,19 +32,22 @@ class Slo(msgspec.Struct, frozen=True):
 
 
 def parse(words: Iterable[str]) -> tuple[Slo, ...]:
-    """Limits from `name:milliseconds`. Raises ConfigError."""
-    found = []
-    for word in words:
-        kind, colon, number = word.partition(":")
-        try:
-            limit = float(number) / 1000
-        except ValueError:
-            limit = 0.0
-        if not colon or kind not in KINDS or not limit > 0:
-            choices = ", ".join(KINDS)
-            raise ConfigError(f"{word!r} is no limit such as ttft:300 ({choices})", param="--goodput")
-        found.append(Slo(kind, limit))
-    return tuple(found)
+    """Limits from `name:milliseconds`. Raises UsageError for what is none, ConfigError for a limit that cannot be."""
+    return tuple(_parsed(word) for word in words)
+
+
+def _parsed(word: str) -> Slo:
+    kind, colon, number = word.partition(":")
+    try:
+        limit = float(number) / 1000
+    except ValueError:
+        colon = ""
+    if not colon or kind not in KINDS:
+        choices = ", ".join(KINDS)
+        raise UsageError(f"{word!r} is no limit such as ttft:300 ({choices})", param="--goodput")
+    if not 0 < limit < math.inf:
+        raise ConfigError(f"--goodput {word}: milliseconds are above 0", param="--goodput")
+    return Slo(kind, limit)
 
 
 def value(sample: Sample, kind: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infera_cli.errors import ConfigError
+from infera_cli.errors import UsageError
 
 MADE_UP = ("random", "prefix", "multi-turn")
 TEXTS = ("sharegpt", "conversations", "openai")
@@ -23,8 +23,8 @@ MEANT_FOR = {
 
 
 def resolve(name: str) -> str:
-    """Our name of a dataset. Raises ConfigError for an unknown one."""
+    """Our name of a dataset. Raises UsageError for an unknown one."""
     found = ALIASES.get(name, name)
     if found not in NAMES:
-        raise ConfigError(f"there is no dataset {name!r}; choose from {', '.join(NAMES)}", param="--dataset-name")
+        raise UsageError(f"there is no dataset {name!r}; choose from {', '.join(NAMES)}", param="--dataset-name")
     return found
