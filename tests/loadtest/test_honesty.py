@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,38 @@ def test_a_rate_that_places_held_back_was_not_reached() -> None:
     assert (found.verdict.status, found.verdict.exit_code) == ("INVALID", 1)
     assert "--max-concurrency held them back" in found.verdict.reasons[-1]
     assert found.verdict.missed[0].startswith("rate is 0.")
+
+
+def test_what_still_waits_for_a_place_at_the_end_is_no_failure() -> None:
+    """Forty a second through one place that each holds for 0.2 s: at the end most were never sent, and none failed."""
+    with TimedTarget(lambda _got: stream(0.2, 0.0, 1)) as target:
+        found = run(target.url, rate=40.0, duration=0.5, grace=0.2, max_concurrency=1)
+    counts = found.figures.counts
+    assert (counts.failed, counts.failures, found.figures.adjusted) == (0, {}, {})
+    assert counts.unsent > 10
+    assert counts.sent + counts.unsent == counts.planned
+    assert found.verdict.status == "INVALID"
+    assert f"{counts.unsent} requests still waited for a free place at the end" in " ".join(found.verdict.warnings)
+
+
+def test_a_trace_shorter_than_asked_is_told(tmp_path: Path) -> None:
+    """Fifty of a trace of three rows: three are sent, the report speaks of three, and a note of fifty."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 8, "output_length": 2}\n' * 3)
+    spec = DatasetSpec(name="mooncake", path=str(path))
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
+        short = run(target.url, dataset=spec, count=50)
+        whole = run(target.url, dataset=spec, count=2)
+    assert (short.figures.counts.sent, short.options["count"]) == (3, 3)
+    assert "the trace ends after 3 of the 50 requests asked for" in short.verdict.warnings
+    assert (whole.figures.counts.sent, whole.options["count"]) == (2, 2)
+    assert not any("the trace ends" in said for said in whole.verdict.warnings)
+
+
+def test_an_encoded_answer_is_refused_as_such() -> None:
+    """Compressed though identity was asked for: a failure of its own, whose words name the encoding."""
+    packed = gzip.compress(b'data: {"choices": []}\n\ndata: [DONE]\n\n')
+    with TimedTarget(lambda _got: Script([(0.0, packed)], headers={"Content-Encoding": "gzip"})) as target:
+        counts = run(target.url, count=2).figures.counts
+    assert counts.failures == {"encoded": 2}
+    assert counts.examples["encoded"] == "the answer is gzip, though identity was asked for (Accept-Encoding)"

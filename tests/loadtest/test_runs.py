@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infera_cli.errors import ConfigError, ServerUnreachable
+from infera_cli.errors import ConfigError, InferaError, ServerUnreachable
 from infera_cli.loadtest.bench import Bench
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, seed_for
@@ -280,7 +280,7 @@ def test_an_unreachable_target_is_told_before_the_load() -> None:
 def test_bad_input_is_told_before_the_load(options: dict[str, Any], words: str) -> None:
     """Wrong models, datasets, rates and missing limits end in words, and nothing is sent."""
     with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(InferaError, match=words):
             run(target.url, **options)
         assert target.got == []
 

@@ -162,6 +162,16 @@ def test_warm_up_is_kept_apart() -> None:
     assert (found.counts.sent, found.latency["ttft"].max) == (1, 0.1)
 
 
+def test_requests_that_waited_when_the_run_ended_are_nothing_but_counted() -> None:
+    """R158: never sent is no failure, not in the window, not in the percentiles with failures, not judged."""
+    found = figures(sample(0, 0.1), failure("unsent", 50.0, 50.0), slos=("ttft:500",))
+    assert (found.counts.sent, found.counts.failed, found.counts.incomplete, found.counts.unsent) == (1, 0, 0, 1)
+    assert found.rates.window_s == pytest.approx(0.1)
+    assert not found.adjusted
+    assert found.attainment is not None
+    assert found.attainment.judged == 1
+
+
 def test_requests_that_were_not_sent_are_failures_outside_the_window() -> None:
     """A due request that the cap held back is a failure, but neither sent nor in any rate."""
     found = figures(sample(0, 0.1), failure("not_sent", 50.0, 50.0))

@@ -161,3 +161,13 @@ def test_a_warm_run_that_found_little_cached_is_told() -> None:
 def test_rows_that_were_left_out_are_told() -> None:
     """How many of a trace's rows were not sent."""
     assert any(text.startswith("3 rows of the trace") for text in judge(run(), Circumstances(left_out=3)).warnings)
+
+
+def test_chunks_that_were_read_together_are_told() -> None:
+    """A chunk that came in the read of the one before has an ICL of 0: from one in twenty on that is said."""
+    figures = Tally().update(sample(n, 0.1, (0.01,) * 18 + (0.0, 0.0)) for n in range(5)).figures()
+    assert figures.counts.together == 10
+    assert "10.0% of the chunks were read together with the one before, so their ICL is 0" in judge(
+        figures, Circumstances()).warnings
+    few = Tally().update(sample(n, 0.1, (0.01,) * 19 + (0.0,)) for n in range(5)).figures()
+    assert not any("read together" in said for said in judge(few, Circumstances()).warnings)

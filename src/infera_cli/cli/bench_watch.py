@@ -37,7 +37,7 @@ class Watch:
 
     def ended(self, run: Any) -> None:
         """Say how a run of several came out; a single one has its report."""
-        from infera_cli.report.rows import number, title
+        from infera_cli.report.rows import failed, number, title
         from infera_cli.report.words import status
 
         self._bar.end()
@@ -45,7 +45,9 @@ class Watch:
             ttft = run.figures.latency.get("ttft")
             median = f", TTFT p50 {ttft.p50 * 1e3:.1f} ms" if ttft else ""
             rate = number(run.figures.rates.overall_requests)
-            console.say(f"{title(run)}: {status(run)}, {rate} req/s{median}")
+            lost = failed(run)
+            bad = f", {lost} the router failed" if "past" in lost else f", {lost} failed" if lost != "0" else ""
+            console.say(f"{title(run)}: {status(run)}, {rate} req/s{median}{bad}")
 
     def close(self) -> None:
         """Whatever happened, leave the terminal as it was."""

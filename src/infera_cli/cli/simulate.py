@@ -57,7 +57,10 @@ def _simulated(ctx: typer.Context, asked: dict[str, Any]) -> int:
         console.warn(sentence)
     from infera_cli.wiring.simulation import Simulator
 
-    found = Simulator(wanted, _tell).run(shown(wanted))
+    simulator = Simulator(wanted, _tell)
+    if short := simulator.cut_short():
+        console.warn(short)
+    found = simulator.run(shown(wanted))
     lost = outputs.write(found)
     if asked["output"] == "json":
         from infera_cli.workload.simulated import encode

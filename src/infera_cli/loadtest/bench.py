@@ -172,7 +172,7 @@ class Bench:
         around = self._around(options, outcome, count)
         run = Run(
             cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
-            options={**options.shown(), "seed": seed, "model": self._about.model},
+            options={**_effective(options, job, count), "seed": seed, "model": self._about.model},
             target={
                 "url": options.base_url, "models": list(self._about.models),
                 "workers": self._about.workers, "router": self._about.router,
@@ -218,6 +218,7 @@ class Bench:
             allow_degraded=options.allow_degraded, cold=options.cache == "cold", warm=options.cache == "warm",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,
             halved=bool(self._direct), rows=self._size, gates=options.gates, left_out=self._left_out, planned=planned,
+            asked=options.count if isinstance(asked.arrivals(options), Replay) and not options.duration else None,
         )
 
     # ── what to expect ───────────────────────────────────────────────────────────────────────────────
@@ -240,6 +241,14 @@ class Bench:
             kept = [at / plan.speed for at in times if at / plan.speed <= (plan.duration or math.inf)]
             return len(kept), kept[-1] if kept else 0.0
         return (plan.count if plan.duration is None else None), plan.duration
+
+
+def _effective(options: Options, job: Job, count: int | None) -> dict[str, Any]:
+    """The options for a report; a trace has no more requests than rows."""
+    found = options.shown()
+    if isinstance(job.arrivals, Replay) and "count" in found and count is not None:
+        found["count"] = min(count, found["count"])
+    return found
 
 
 def first_loads(options: Options) -> Iterator[Options]:

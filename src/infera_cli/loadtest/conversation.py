@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from infera_cli.loadtest.http import Exchange
+from infera_cli.loadtest.http import Exchange, RunOver
 from infera_cli.workload import timing
 from infera_cli.workload.answer import Answer
 from infera_cli.workload.items import Item, Turn
 from infera_cli.workload.requests import History, body
-from infera_cli.workload.sample import NOT_SENT, OK, Sample
+from infera_cli.workload.sample import NOT_SENT, OK, UNSENT, Sample
 
 if TYPE_CHECKING:
     from infera_cli.loadtest.driver import Driver
@@ -83,8 +83,8 @@ class Conversation:
         if place is not None and not place.acquire(blocking=False):
             try:
                 place.acquire()
-            except BaseException:
-                self._driver.keep(self._sample(number, turn, Exchange(), answer, NOT_SENT))
+            except RunOver:
+                self._driver.keep(self._sample(number, turn, Exchange(), answer, UNSENT))
                 raise
             self._due = perf_counter()
         try:

@@ -253,6 +253,8 @@ class Client:
         kind = response.header("content-type")
         if exchange.status >= 300:
             exchange.outcome = f"http_{exchange.status}"
+        elif (coding := response.header("content-encoding").strip().lower()) not in ("", "identity"):
+            exchange.fail("encoded", f"the answer is {coding}, though identity was asked for (Accept-Encoding)")
         elif stream and "event-stream" not in kind:
             exchange.fail("not_streamed", f"asked for a stream, got {kind or 'no content type'}")
         parts = response.parts
@@ -263,6 +265,9 @@ class Client:
             parts.clear()
             answer.feed(at, data)
 
+        def drop(_at: float) -> None:
+            parts.clear()
+
         def keep(_at: float) -> None:
             room = KEPT_ERROR - len(exchange.error)
             with contextlib.suppress(IndexError):
@@ -270,6 +275,8 @@ class Client:
                 exchange.error += (between.pop() if between and text else "") + text
             parts.clear()
 
+        if exchange.outcome == "encoded":
+            return drop
         return keep if exchange.outcome else feed
 
     @staticmethod

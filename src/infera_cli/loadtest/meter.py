@@ -7,7 +7,7 @@ from collections import deque
 from time import perf_counter, process_time
 
 from infera_cli.loadtest.job import Progress
-from infera_cli.workload.sample import Sample
+from infera_cli.workload.sample import UNSENT, Sample
 
 RECENT = 200
 CPU_WINDOW = 5.0    # seconds over which a process counts as busy
@@ -31,7 +31,7 @@ class Meter:
 
     def see(self, sample: Sample) -> None:
         """One request is over."""
-        if not sample.measured:
+        if not sample.measured or sample.outcome == UNSENT:
             return
         now = self._now
         now.sent += 1

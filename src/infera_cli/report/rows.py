@@ -213,8 +213,15 @@ def overview(run: Run) -> tuple[str, ...]:
     ]
     return (
         title(run), number(figures.rates.overall_requests), number(figures.rates.overall_output_tokens), *latency,
-        f"{figures.counts.failed:,}", in_limits(figures),
+        failed(run), in_limits(figures),
     )
+
+
+def failed(run: Run) -> str:
+    """The failed requests of a run, those past the router told apart."""
+    through = f"{run.figures.counts.failed:,}"
+    past = run.direct.counts.failed if run.direct is not None else 0
+    return f"{through} + {past:,} past" if past else through
 
 
 def number(value: float | None) -> str:

@@ -16,9 +16,8 @@ LISTED = 8  # workers named in the header
 
 def counted(counts: Counts) -> str:
     """How many requests there were, and what became of them."""
-    return (
-        f"{counts.sent:,} sent, {counts.ok:,} ok, {counts.failed:,} failed, {counts.incomplete:,} incomplete"
-    )
+    said = f"{counts.sent:,} sent, {counts.ok:,} ok, {counts.failed:,} failed, {counts.incomplete:,} incomplete"
+    return f"{said}; {counts.unsent:,} never sent" if counts.unsent else said
 
 
 def failures(counts: Counts) -> Iterator[tuple[str, int, str]]:

@@ -84,6 +84,13 @@ class Simulator:
         ordered = sorted(self.runs, key=lambda one: (place[one.policy], one.workers))
         return Simulation(tuple(ordered), options, replicas, __version__, getattr(self._dataset, "left_out", 0))
 
+    def cut_short(self) -> str:
+        """What of a replay is not there, in words; nothing where all of it is."""
+        plan, size = self._wanted.arrivals, self._dataset.size
+        if not isinstance(plan, Replay) or plan.duration or plan.count is None or size is None or plan.count <= size:
+            return ""
+        return f"the trace ends after {size} of the {plan.count} requests asked for"
+
     def _fewest(self, name: str, low: int, high: int) -> int | None:
         """The fewest workers that keep the limits, by bisection: more workers never keep less of them."""
         share = self._wanted.attainment

@@ -49,6 +49,8 @@ class Counts(msgspec.Struct, frozen=True):
     cached_tokens: int | None
     sources: dict[str, int]
     tokens_wrong: int           # successes whose length differs from what --ignore-eos asked for
+    unsent: int = 0             # still waiting for a place when the run ended
+    together: int = 0           # token events that were read together with the one before: their gap is 0
 
 
 class Share(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from infera_cli.workload import goodput, windows
 from infera_cli.workload.distribution import PERCENTILES, Distribution, Micros, Values, with_failures
 from infera_cli.workload.figures import Attainment, Counts, Figures, Rates, Share
-from infera_cli.workload.sample import NOT_SENT, Sample
+from infera_cli.workload.sample import NOT_SENT, UNSENT, Sample
 
 POINTS = 2000   # at most so many requests are kept as points for a plot
 BATCHES = 50   # time-ordered means, for confidence intervals
@@ -57,6 +57,9 @@ class Tally:
         self._goodput.add(sample)
         if sample.outcome == NOT_SENT:
             self._failures[NOT_SENT] += 1
+            return
+        if sample.outcome == UNSENT:
+            self._numbers["unsent"] += 1
             return
         self._window(sample)
         if sample.failed:
@@ -157,6 +160,7 @@ class Tally:
     def _chunks(self, sample: Sample) -> None:
         gaps = sample.gap_list()
         self._icl.update(gaps)
+        self._numbers["together"] += gaps.count(0)
         if not sample.events:
             return
         tokens, source = sample.tokens()
@@ -234,6 +238,7 @@ class Tally:
             input_tokens=self._numbers["input"], output_tokens=self._numbers["output"],
             cached_tokens=self._numbers["cached"] if self._cached_known else None,
             sources=dict(self._sources), tokens_wrong=self._numbers["wrong"],
+            unsent=self._numbers["unsent"], together=self._numbers["together"],
         )
 
     def _rates(self, offered: float | None, span: float | None, open_requests: windows.Concurrency) -> Rates:

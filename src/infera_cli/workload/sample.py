@@ -15,12 +15,15 @@ OK = "ok"
 INCOMPLETE = "incomplete"
 """The run ended before the answer did: neither a success nor a failure (R158)."""
 
+UNSENT = "unsent"
+"""The run ended while it waited for a place below --max-concurrency: never sent, and nobody's failure (R158)."""
+
 NOT_SENT = "not_sent"
 """Due, but the hard cap of open requests was reached."""
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """One request. `outcome` is ok, incomplete, or the class of the failure.
+    """One request. `outcome` is ok, incomplete, unsent, or the class of the failure.
 
     `due` is when the load generator itself was free to send: the plan's instant, or when a place below
     `--max-concurrency` came free, or the previous turn's end and its pause. `gaps` holds the times between
@@ -65,7 +68,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     @property
     def failed(self) -> bool:
         """Whether it counts as a failure; the end of the run is nobody's."""
-        return self.outcome not in (OK, INCOMPLETE)
+        return self.outcome not in (OK, INCOMPLETE, UNSENT)
 
     def tokens(self) -> tuple[int, str]:
         """(output tokens, who counted): server, tokenizer, or chunks, which is an estimate (R154)."""

@@ -19,6 +19,7 @@ BUSY = 0.90                 # of one core
 WARM_HITS = 0.01            # cached share of the input that makes a cold run suspicious
 COLD_SHARE = 0.5            # cached share of the input that a warm run should reach
 CHUNKY = 1.05               # tokens per chunk
+TOGETHER = 0.05             # of the chunks that came with the one before, which makes ICL a matter of reads
 PAST = "past the router: "  # before what is said of the half that --direct measures
 
 EXIT_OK, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 4, 130
@@ -39,7 +40,8 @@ class Circumstances(msgspec.Struct, frozen=True):
     halved: bool = False        # every second request went past the router
     gates: tuple[Gate, ...] = ()
     left_out: int = 0           # rows of a trace that asked for nothing
-    planned: int | None = None  # arrivals in the plan of both halves, with --direct
+    planned: int | None = None  # arrivals in the plan, of both halves with --direct
+    asked: int | None = None    # arrivals asked for, where a trace may have fewer
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -150,6 +152,10 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
         found.append("interrupted: this report covers what was done until then")
     elif counts.incomplete:
         found.append(f"{counts.incomplete} requests were still open at the end and are in no latency figure")
+    if counts.unsent:
+        found.append(f"{counts.unsent} requests still waited for a free place at the end and were never sent")
+    if around.asked is not None and around.planned is not None and around.planned < around.asked:
+        found.append(f"the trace ends after {around.planned} of the {around.asked} requests asked for")
     if around.rows is not None and counts.arrived > around.rows:
         found.append(f"the dataset has {around.rows} rows and was sent again after the last")
     if around.halved:
@@ -171,6 +177,10 @@ def _about_tokens(figures: Figures) -> list[str]:
         found.append("output tokens are estimated: the server sent no usage, so chunks were counted")
     elif estimated:
         found.append(f"output tokens of {estimated} answers that were cut off are a count of their chunks")
+    gaps = figures.latency.get("icl")
+    if gaps is not None and counts.together > TOGETHER * gaps.n:
+        share = counts.together / gaps.n
+        found.append(f"{share:.1%} of the chunks were read together with the one before, so their ICL is 0")
     if chunk is not None and chunk.mean > CHUNKY:
         found.append(f"{chunk.mean:.2f} tokens a chunk: inter-chunk times are not inter-token times")
     if counts.tokens_wrong:
