@@ -138,6 +138,19 @@ def test_a_report_that_is_not_written_is_told(times: int, monkeypatch: pytest.Mo
     assert capsys.readouterr().err == f"{said}\n"
 
 
+@pytest.mark.usefixtures("handlers")
+def test_an_interruption_while_options_are_read_is_told(monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything was looked at: exit 130, and the same sentence."""
+
+    def read(_asked: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("infera_cli.cli.bench_asked.options_from", read)
+    assert command(["bench", "--base-url", "http://x", "-n", "1"]) == 130
+    assert capsys.readouterr().err == "interrupted before there was anything to report\n"
+
+
 def test_a_fault_after_finished_runs_is_exit_1() -> None:
     """What was done is reported, and the command fails all the same; so does a search that lost a machine."""
     assert exit_code(Document((), "0", {"failed": "why"})) == 1

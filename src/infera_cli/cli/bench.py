@@ -69,27 +69,9 @@ def _checked(ctx: typer.Context, asked: dict[str, Any]) -> int:
 
 
 def _run(asked: dict[str, Any]) -> int:
-    from infera_cli.cli.bench_asked import options_from, outputs_from, shown
-    from infera_cli.cli.bench_watch import Watch
-    from infera_cli.loadtest.bench import Bench
-
-    wanted, outputs, view = options_from(asked), outputs_from(asked, datetime.now(UTC)), shown(asked)
-    outputs.check()
-    watch = Watch()
     with patient() as pressed:
         try:
-            try:
-                running = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
-                document = running.run()
-            finally:
-                watch.close()
-            lost = outputs.write(document)
-            if asked["output"] == "json":
-                from infera_cli.workload.result import encode
-
-                console.data(encode(document).decode())
-            else:
-                _show(document, view)
+            document, lost = _reported(asked)
         except KeyboardInterrupt:
             dropped = "interrupted again: the report was dropped"
             console.say("interrupted before there was anything to report" if len(pressed) < 2 else dropped)
@@ -100,6 +82,29 @@ def _run(asked: dict[str, Any]) -> int:
         console.error(sentence)
     code = exit_code(document)
     return code if code == 130 or not lost else 1
+
+
+def _reported(asked: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The document of what was asked for, shown and written; and a sentence for each file that could not be."""
+    from infera_cli.cli.bench_asked import options_from, outputs_from, shown
+    from infera_cli.cli.bench_watch import Watch
+    from infera_cli.loadtest.bench import Bench
+
+    wanted, outputs, view = options_from(asked), outputs_from(asked, datetime.now(UTC)), shown(asked)
+    outputs.check()
+    watch = Watch()
+    try:
+        document = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details).run()
+    finally:
+        watch.close()
+    lost = outputs.write(document)
+    if asked["output"] == "json":
+        from infera_cli.workload.result import encode
+
+        console.data(encode(document).decode())
+    else:
+        _show(document, view)
+    return document, lost
 
 
 @contextmanager
