@@ -127,6 +127,41 @@ def test_admin_open_lets_everybody_in_but_foreign_web_pages() -> None:
     assert not access.admin_allowed([(b"host", b"h:1"), (b"origin", b"https://evil.example")], AWAY)
 
 
+def browser(host: str, **more: str) -> RawHeaders:
+    """The head of a page's call to its own address."""
+    said = {"sec-fetch-site": "same-origin", **{name.replace("_", "-"): value for name, value in more.items()}}
+    return [(b"host", host.encode()), *((name.encode(), value.encode()) for name, value in said.items())]
+
+
+OURS = ["localhost:8000", "LOCALHOST", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "gpu1:8000"]
+THEIRS = ["evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]:1", "10.1.2.3"]
+
+
+@pytest.mark.parametrize("host", OURS)
+def test_without_admin_token_a_browser_of_this_machine_may_under_its_names(host: str) -> None:
+    """Loopback names and addresses, and the name that the server is bound to, with and without Origin."""
+    access = Access(host="gpu1")
+    assert access.admin_allowed(browser(host), LOCAL)
+    assert access.admin_allowed(browser(host, origin=f"http://{host}"), LOCAL)
+
+
+@pytest.mark.parametrize("host", THEIRS)
+def test_without_admin_token_a_web_site_cannot_pass_for_this_machine(host: str) -> None:
+    """A site whose name resolves to loopback (DNS rebinding) is of the same origin as itself, and still is refused."""
+    with pytest.raises(Forbidden, match="localhost"):
+        Access().require_admin([(b"host", host.encode()), (b"origin", b"http://" + host.encode())], LOCAL)
+    assert not Access(host="gpu1").admin_allowed(browser(host), LOCAL)
+    assert Access(admin_open=True).admin_allowed(browser(host), LOCAL)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_call_that_a_browser_says_comes_from_elsewhere_is_refused(site: str) -> None:
+    """Without an Origin, too: some calls carry none."""
+    for access in (Access(), Access(admin_open=True)):
+        assert not access.admin_allowed(browser("localhost", sec_fetch_site=site), LOCAL)
+    assert Access().admin_allowed(browser("localhost", sec_fetch_site="none"), LOCAL)
+
+
 def test_repr_shows_no_secret() -> None:
     """A logged Access tells how many keys there are, not which."""
     access = Access(api_keys=["secret-1"], admin_token="secret-2")

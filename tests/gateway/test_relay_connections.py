@@ -10,7 +10,8 @@ import pytest
 
 from infera_cli.config.settings import ServeSettings
 from infera_cli.gateway.options import Timeouts
-from tests.gateway.conftest import Serve, Setup
+from infera_cli.gateway.overdue import ROUND_TRIP
+from tests.gateway.conftest import CALM, Serve, Setup
 from tests.support import raw
 from tests.support.replies import JSON, LAST, SSE, answer, chunk, event, head, unary, word
 from tests.support.stub import Reply, Seen, Step
@@ -80,6 +81,29 @@ async def test_r022_a_fresh_connection_that_ends_unanswered_is_not_retried_there
     solo.u1.always([Step.RESET])
     assert (await raw.post(solo.url)).status == 502
     assert len(solo.u1.calls) == 1
+
+
+async def test_r022_a_crash_at_work_on_a_reused_connection_is_a_fault(serve: Serve) -> None:
+    """What ends a reused connection later than an idle one would have ended was executing: no second run for free."""
+    setup = await serve(1, "--request-max-retries", "0", "--breaker-failure-threshold", "0")
+    assert (await raw.post(setup.url)).status == 200
+    setup.u1.calls.clear()
+    setup.u1.always([ROUND_TRIP + 0.1, Step.RESET])
+    assert (await raw.post(setup.url)).status == 502
+    assert len(setup.u1.calls) == 1
+    assert (await setup.server.metrics())['infera_worker_faults_total{worker_id="u1",reason="broken"}'] == 1
+
+
+async def test_r022_a_crash_at_work_is_a_counted_retry(serve: Serve) -> None:
+    """With another worker and a retry left it goes there, as from a fresh connection."""
+    setup = await serve(2, *CALM)
+    headers = await setup.pin(setup.u1)
+    setup.u1.always([ROUND_TRIP + 0.1, Step.RESET])
+    assert (await raw.post(setup.url, headers=headers)).status == 200
+    assert setup.runs() == (1, 1)
+    samples = await setup.server.metrics()
+    assert sum(value for name, value in samples.items() if name.startswith("infera_retries_total")) == 1
+    assert samples['infera_worker_faults_total{worker_id="u1",reason="broken"}'] == 1
 
 
 async def test_r023_client_connections_live_for_a_minute_by_default(serve: Serve) -> None:
@@ -253,11 +277,51 @@ async def test_a_worker_that_talks_unasked_is_not_trusted_again(solo: Setup) -> 
     solo.u1.then([*unary({"n": 1}), stray], [*unary({"n": 2}), 0.05, stray])
     for n in (1, 2):
         response = await raw.post(solo.url)
-        assert response.status in (200, 502)
-        if response.status == 200:
-            assert response.body in (b'{"n": 1}', b'{"n": 2}'), n
+        assert (response.status, response.json()) == (200, {"n": n})
     await asyncio.sleep(0.1)
     assert (await raw.post(solo.url)).body == b'{"ok": true}'
+
+
+STRAYS = {
+    "another answer": unary({"n": 1})[0] + unary({"n": 2})[0],
+    "nonsense": unary({"n": 1})[0] + b"xx",
+    "nonsense after a last answer": answer(200, b'{"n": 1}', [*JSON, ("Connection", "close")])[0] + b"xx",
+    "nonsense after chunks": head(200, [*JSON, ("Transfer-Encoding", "chunked")]) + chunk(b'{"n": 1}') + LAST + b"xx",
+    "the end of chunks that there may not be": head(204, [("Transfer-Encoding", "chunked")]) + LAST,
+    "a body that there may not be": head(204, [("Content-Length", "2")]) + b"{}",
+}
+
+
+@pytest.mark.parametrize("kind", STRAYS)
+async def test_what_follows_a_complete_answer_in_the_same_read_does_not_spoil_it(serve: Serve, kind: str) -> None:
+    """It is as in a later read: the answer is whole, no fault is counted, and the connection is not used again."""
+    setup = await serve(1, "--breaker-failure-threshold", "0")
+    setup.u1.always([STRAYS[kind]])
+    async with await raw.Client.connect(setup.url) as client:
+        for _ in range(2):
+            await client.post()
+            response = await client.response(within=5)
+            assert response.whole
+            assert response.body == (b"" if response.status == 204 else b'{"n": 1}')
+    assert len({id(seen.connection) for seen in setup.u1.calls}) == 2
+    assert not [name for name in await setup.server.metrics() if name.startswith("infera_worker_faults_total{")]
+
+
+REASONS = {
+    "an upgrade nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+    "a transfer coding other than chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx",
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
+async def test_the_log_says_why_an_answer_was_not_taken(
+    serve: Serve, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sentence is ours where the parser has none."""
+    setup = await serve(1, "--breaker-failure-threshold", "0")
+    setup.u1.always([REASONS[why], Step.CLOSE])
+    assert (await raw.post(setup.url)).status == 502
+    assert [record for record in caplog.records if f"not HTTP: {why}" in record.getMessage()]
 
 
 GARBAGE = [b"hello\r\n\r\n", b"HTTP/1.1 banana\r\n\r\n", b"\x00" * 64, b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",

@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from infera_cli.wiring import server as server_module
-from tests.gateway.conftest import Serve, Setup
+from tests.gateway.conftest import CALM, Serve, Setup
 from tests.support import raw
 from tests.support.replies import JSON, SSE, chunk, chunked, error, head, sse, unary, word, words
 from tests.support.stub import Reply, Step
@@ -319,3 +319,15 @@ async def test_r008_a_worker_that_dies_mid_stream_stays_ready(pair: Setup) -> No
     pair.u1.always([*sse([word("a")], done=False, end=False), 0.02, Step.RESET])
     await raw.post(pair.url, body={"stream": True}, headers=session)
     assert (await pair.server.replica("u1"))["ready"]
+
+
+@pytest.mark.parametrize("path", [raw.CHAT, "/v1/messages"])
+async def test_r008_a_5xx_that_breaks_off_is_one_fault(serve: Serve, path: str) -> None:
+    """Head and broken body are one failure of one request: it counts once against the worker (rulings 2)."""
+    setup = await serve(1, *CALM)
+    setup.u1.spoken.discard("/v1/messages")
+    setup.u1.always([*chunked([b"oh"], fields=JSON, end=False, status=500), Step.RESET])
+    await raw.post(setup.url, path, {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
+    counts = {name: count for name, count in (await setup.server.metrics()).items()
+              if name.startswith("infera_worker_faults_total")}
+    assert counts == {'infera_worker_faults_total{worker_id="u1",reason="status_500"}': 1}

@@ -36,17 +36,20 @@ class Access:
     """The keys of this server. Immutable; shows none of them in its repr.
 
     `api_keys` guard relayed routes and `/v1/models`; without one they are open. `admin_token` guards admin
-    routes; without one only peers on this machine may use them, unless `admin_open`.
+    routes; without one only peers on this machine may use them, unless `admin_open`, and a browser of this machine
+    only under a name of it: loopback, or the `host` that the server is bound to.
     Raises ConfigError for a key that is empty or cannot stand in a header.
     """
 
-    __slots__ = ("_admin", "_keys", "admin_open")
+    __slots__ = ("_admin", "_host", "_keys", "admin_open")
 
     def __init__(
-        self, *, api_keys: Iterable[str] = (), admin_token: str | None = None, admin_open: bool = False
-    ) -> None:
+        self, *, api_keys: Iterable[str] = (), admin_token: str | None = None, admin_open: bool = False,
+        host: str = "",
+    ) -> None:  # fmt: skip
         self._keys = tuple(_secret(key, "--api-key") for key in api_keys)
         self._admin = None if admin_token is None else _secret(admin_token, "--admin-token")
+        self._host = host.lower()
         self.admin_open = admin_open
 
     def __repr__(self) -> str:
@@ -116,6 +119,11 @@ class Access:
             )
         elif _is_cross_site(headers):
             raise Forbidden("Another web site may not call this route from a browser.")
+        elif not self.admin_open and _is_from_browser(headers) and not self._is_named(headers):
+            raise Forbidden(
+                "Without an admin token a browser may call this route only under a name of this machine, such as "
+                "localhost: any web site can give its own name this machine's address."
+            )
 
     def require_node_key(self, headers: RawHeaders) -> None:
         """Raise Forbidden (no key is configured), or Unauthorized (it was not shown, as `X-Inferact-Admin-Key` or as a
@@ -139,6 +147,11 @@ class Access:
         except InferaError:
             return False
         return True
+
+    def _is_named(self, headers: RawHeaders) -> bool:
+        """Whether every Host of the request is loopback, or the name that the server is bound to."""
+        hosts = [_without_port(value) for name, value in headers if name == b"host"]
+        return all(host in {"localhost", self._host or "localhost"} or _is_loopback(host) for host in hosts)
 
     def _is_admin(self, token: bytes) -> bool:
         return self._admin is not None and hmac.compare_digest(token, self._admin)
@@ -192,12 +205,28 @@ def _came_through_a_proxy(headers: RawHeaders) -> bool:
     return any(name in _FORWARDED_HEADERS for name, _ in headers)
 
 
+_BROWSERS_SAY = frozenset({b"origin", b"sec-fetch-site"})
+
+
+def _is_from_browser(headers: RawHeaders) -> bool:
+    return any(name in _BROWSERS_SAY for name, _ in headers)
+
+
+def _without_port(host: bytes) -> str:
+    """The name or address in a Host field."""
+    text = host.decode("latin-1").strip().lower()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
 def _is_cross_site(headers: RawHeaders) -> bool:
-    """A browser sends Origin with writes: another site's page must not act with this machine's rights."""
-    origin = host = b""
+    """A browser sends Origin with writes, and says where a call comes from: another site's page must not act with this
+    machine's rights."""
+    origin = host = site = b""
     for name, value in headers:
         if name == b"origin":
             origin = value
         elif name == b"host":
             host = value
-    return bool(origin) and origin.partition(b"://")[2] != host
+        elif name == b"sec-fetch-site":
+            site = value.strip().lower()
+    return (bool(origin) and origin.partition(b"://")[2] != host) or site not in {b"", b"none", b"same-origin"}

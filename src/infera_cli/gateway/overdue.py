@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN = "shutdown"
 """The limit of all that is still open when the server ends."""
+ROUND_TRIP = 0.4
+"""Seconds. A reused connection that ends within them after we wrote was closed for being idle; later, its worker was at
+work on the request."""
 
 
 def overdue(relay: Relay, now: float) -> str:

@@ -11,10 +11,15 @@ from typing import Any, Protocol
 from infera_cli.routing.health import Score
 from infera_cli.routing.types import Candidate, Decision, View, Worker, WorkerSpec
 
-__all__ = ["ENGINE_TROUBLE", "Fleet", "Lease", "Member", "Score"]
+__all__ = ["ENGINE_TROUBLE", "Fleet", "Lease", "Member", "Score", "is_fault"]
 
 ENGINE_TROUBLE = frozenset({429, 500, 502, 503, 504})
 """Answers that are the engine's trouble, not the request's. 501 and 505 would be the same everywhere."""
+
+
+def is_fault(status: int) -> bool:
+    """Whether an answer of that status counts against the worker."""
+    return status >= 500 and status not in {501, 505}
 
 
 class Lease(Protocol):

@@ -15,8 +15,8 @@ from infera_cli.events import Outcome, Reason, WorkerFault
 from infera_cli.gateway import marks
 from infera_cli.gateway.answer import Answer
 from infera_cli.gateway.identity import identify
-from infera_cli.gateway.overdue import too_late
-from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score
+from infera_cli.gateway.overdue import ROUND_TRIP, too_late
+from infera_cli.gateway.ports import ENGINE_TROUBLE, Lease, Score, is_fault
 from infera_cli.gateway.record import reason_of, record_of
 from infera_cli.gateway.refusals import too_large, unreachable
 from infera_cli.gateway.upstream.http import Connection
@@ -240,7 +240,7 @@ class Relay(Receiver):
         if status in ENGINE_TROUBLE and self.can_go_elsewhere(worker):
             self.turn_away(f"status_{status}", Score.NEUTRAL if status == 429 else Score.FAULT)
             return
-        if status >= 500 and status not in {501, 505}:
+        if is_fault(status):
             self._score(Score.FAULT)
             self.gate.bus.emit(WorkerFault(worker.id, f"status_{status}", self.id))
         self.journey.move("answering")
@@ -287,8 +287,7 @@ class Relay(Receiver):
         if ending == "cut":
             self._break_off("The worker ended the stream before the answer was complete.")
             return
-        if not self.scored:
-            self._score(Score.SUCCESS)
+        self._score(Score.SUCCESS)
         self._end("done", "ok" if ending == "done" else "broken")
 
     def on_broken(self, connection: Connection, detail: str) -> None:
@@ -297,9 +296,10 @@ class Relay(Receiver):
         self.connection = None
         worker = self.lease.worker
         if self.answer.started:
-            self.gate.bus.emit(WorkerFault(worker.id, "stream", self.id, detail))
+            if not is_fault(self.answer.status):  # else it counts already, and once is enough (rulings 2)
+                self.gate.bus.emit(WorkerFault(worker.id, "stream", self.id, detail))
             self._break_off("The worker broke off in the middle of its answer.")
-        elif connection.reused and not connection.started:
+        elif connection.reused and not connection.started and self.gate.clock() - self.sent < ROUND_TRIP:
             # It closed an idle connection just as we wrote: nobody's fault, and surely not executed (R022).
             self.journey.move("routed")
             self._connect_anew()

@@ -102,7 +102,7 @@ class Server:
         self.keys = client_keys(settings)
         self.access = Access(
             api_keys=[client.key for client in self.keys], admin_token=admin_token(settings),
-            admin_open=settings.admin_open,
+            admin_open=settings.admin_open, host=settings.host,
         )  # fmt: skip
         self.tls = serving_tls(settings)
         self.discovery = FromEtcd(settings) if backend_of(settings) else None

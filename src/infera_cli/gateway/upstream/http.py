@@ -135,8 +135,10 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._nonsense(receiver, error)
-            return
+            if not self._done:
+                self._nonsense(receiver, error)
+                return
+            self._keep_alive = False  # the answer was complete; what it says beyond that is not read
         self._aligned = self._between_chunks and data.endswith(b"\r\n")
         if self._receiver is not receiver:  # the relay turned away inside on_head
             return
@@ -170,7 +172,7 @@ class Connection(asyncio.Protocol):
         if self._pieces:
             receiver.on_data(self._pieces, False)
             self._pieces = []
-        receiver.on_broken(self, f"not HTTP: {error}")
+        receiver.on_broken(self, f"not HTTP: {error.__context__ or error}")  # a callback's own words, where it raised
 
     def _finish(self) -> None:
         self._receiver = self._sink = None
