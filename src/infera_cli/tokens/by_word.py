@@ -25,6 +25,8 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 """What the byte-level pre-tokenizer cuts by when it is not told otherwise."""
 _KEEPS_ASCII = ("NFC", "NFD", "NFKC", "NFKD")
 _BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=\s)", re.ASCII)
+_TOGETHER = 16
+"""Slices whose unknown words are learned at once."""
 _LONGEST_SLICE = 4
 """Times `SLICE`; text without borders is left to the tokenizer, beside which others run."""
 
@@ -57,10 +59,17 @@ class ByWord:
 
     def encode(self, text: str) -> bytes:
         """All of `text`; slices that are not ASCII are left to the tokenizer."""
+        packed: list[bytes] = []
+        parts = list(slices(text, self._step))
+        for at in range(0, len(parts), _TOGETHER):
+            packed += self._some(parts[at : at + _TOGETHER])
+        return b"".join(packed)
+
+    def _some(self, parts: Sequence[str]) -> list[bytes]:
         known = self._known
         packed: list[bytes] = []
         later: list[tuple[int, list[str]]] = []
-        for part in slices(text, self._step):
+        for part in parts:
             words = self._cut(part) if part.isascii() and len(part) <= _LONGEST_SLICE * self._step else [part]
             if "".join(words) != part:
                 words = [part]
@@ -73,7 +82,7 @@ class ByWord:
             fresh = self._learn(known, {word for _, words in later for word in words if word not in known})
             for at, words in later:
                 packed[at] = b"".join([fresh[word] if word in fresh else known[word] for word in words])
-        return b"".join(packed)
+        return packed
 
     def _learn(self, known: dict[str, bytes], unknown: set[str]) -> dict[str, bytes]:
         words = list(unknown)
