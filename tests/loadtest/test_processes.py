@@ -20,7 +20,9 @@ from cryptography.x509.oid import NameOID
 
 from infera_cli.errors import ServerUnreachable
 from infera_cli.loadtest import job as jobs
+from infera_cli.loadtest import processes
 from infera_cli.loadtest.job import DatasetSpec, Job, Progress, Target
+from infera_cli.loadtest.processes import Failed
 from infera_cli.workload.arrivals import OpenLoop
 from infera_cli.workload.requests import Shape
 from tests.loadtest.runs import Quiet, document, run
@@ -47,6 +49,20 @@ def test_a_load_process_that_dies_ends_the_run() -> None:
     assert found.verdict.exit_code == 1
     assert any("died (exit code -9)" in reason for reason in found.verdict.reasons)
     assert found.figures.counts.ok > 0
+
+
+def test_a_load_process_whose_job_is_gone_says_nothing(tmp_path: Path) -> None:
+    """The benchmark was interrupted while the process started: it ends in silence, without a traceback."""
+    words = [sys.executable, "-m", "infera_cli.loadtest.child", str(tmp_path / "job"), str(tmp_path / "spool")]
+    ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 1)
+
+
+def test_one_process_too_many_leaves_none_behind(tmp_path: Path) -> None:
+    """What cannot be started is a sentence, and the processes that did start are ended."""
+    there = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with pytest.raises(Failed, match="only 1 of 2 load processes could be started: No such file"):
+        processes.run([there, [str(tmp_path / "nowhere")]], [], lambda _all: None)
 
 
 def test_a_load_process_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:

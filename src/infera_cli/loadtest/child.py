@@ -60,7 +60,10 @@ def listen(load: Stoppable, go: AsyncResult[float | None]) -> None:
 def main(job_path: str, spool_path: str) -> int:
     """Run the job; the exit code is 0 when it was carried out, whatever the server answered."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)    # Ctrl-C is the parent's to handle
-    job = jobs.read(Path(job_path))
+    try:
+        job = jobs.read(Path(job_path))
+    except FileNotFoundError:       # interrupted while this process started, the parent has put it away
+        return PARENT_GONE
     with Path(spool_path).open("ab", buffering=0) as spool:
         env = environment()
         runner = env.create_local_runner()

@@ -121,14 +121,19 @@ class _Family:
         self.broken = ""
         self._stopping = False
         self._ended: set[int] = set()
-        self._children = [
-            subprocess.Popen(  # noqa: S603  # our own module
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
-            for command in commands
-        ]
-        for number in range(len(self._children)):
-            threading.Thread(target=self._listen, args=(number,), daemon=True).start()
+        self._children: list[subprocess.Popen[bytes]] = []
+        try:
+            for number, command in enumerate(commands):
+                self._children.append(subprocess.Popen(  # noqa: S603  # our own module
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                ))
+                threading.Thread(target=self._listen, args=(number,), daemon=True).start()
+        except BaseException as fault:       # Ctrl-C, or one process too many: those that started do not stay
+            self.end()
+            if isinstance(fault, OSError):
+                many = f"{len(self._children)} of {len(commands)} load processes"
+                raise Failed(f"only {many} could be started: {fault.strerror}; use fewer --processes") from None
+            raise
 
     def __enter__(self) -> Self:
         return self
