@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from time import monotonic
 
 import pytest
 
@@ -85,8 +84,7 @@ async def test_a_stalled_upload_does_not_outlast_the_limit(serve: Serve, said: b
         await client.send(said)
         await asyncio.sleep(0.1)
         setup.server.signal(signal.SIGTERM)
-        since = monotonic()
         assert (await client.response()).status == 503
-        assert await setup.server.stop() == 0
-        assert monotonic() - since < 2
+        await setup.server.said("Finished server process", within=1.5)
+    assert await setup.server.stop() == 0
     assert not [line for line in setup.server.log if line.startswith(("ERROR", "Traceback"))]
