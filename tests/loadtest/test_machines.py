@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from infera_cli.errors import ConfigError, InferaError
+from infera_cli.errors import ConfigError, InferaError, UsageError
 from infera_cli.loadtest.bench import Bench
 from infera_cli.loadtest.job import Job, Progress, Target
 from infera_cli.loadtest.options import Options
@@ -157,7 +157,7 @@ def test_who_waits_says_so_and_gives_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bind", ["5557", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"])
 def test_an_address_to_listen_at_is_host_and_port(bind: str) -> None:
     """Anything else is refused before a process is started."""
-    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target, pytest.raises(ConfigError, match="--master-bind"):
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target, pytest.raises(UsageError, match="--master-bind"):
         Bench(Options(target.url, dataset=SHORT, count=1, master=bind), Quiet())
 
 
