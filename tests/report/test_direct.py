@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from infera_cli.cli.bench_watch import Watch
-from infera_cli.report import console, page, rows
+from infera_cli.report import console, page, rows, words
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Document, Run
 from tests.report.test_reports import run
@@ -36,3 +36,9 @@ def test_the_line_after_a_run_shows_what_failed(capsys: pytest.CaptureFixture[st
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(", 1 + 2 past the router failed")
     assert second.endswith(", 1 failed")
+
+
+def test_failures_past_the_router_are_told_of_results_that_are_compared() -> None:
+    """And at the load that a search found: both halves are requests that failed."""
+    said = words.lost(Document((halved("", 2),), "0"))
+    assert said.startswith("3 of 104 requests failed (2 × connect, 1 × http_500)")

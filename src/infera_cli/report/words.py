@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from infera_cli.workload.comparison import failed
-from infera_cli.workload.figures import Counts
+from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
 
@@ -48,16 +48,21 @@ def interrupted(document: Document) -> str:
 
 def lost(document: Document) -> str:
     """The failed requests of a result, which no latency shows; nothing where none failed."""
-    bad, judged = failed([run.figures for run in document.runs])
+    bad, judged = failed(_halves(document.runs))
     if not bad:
         return ""
     return f"{bad:,} of {judged:,} requests failed ({_classes(document.runs)}) and are in no latency figure"
 
 
+def _halves(runs: Sequence[Run]) -> list[Figures]:
+    """The figures of runs, and of what --direct sent past the router."""
+    return [half for run in runs for half in (run.figures, run.direct) if half is not None]
+
+
 def _classes(runs: Sequence[Run]) -> str:
     by_class: Counter[str] = Counter()
-    for run in runs:
-        by_class.update(run.figures.counts.failures)
+    for half in _halves(runs):
+        by_class.update(half.counts.failures)
     return ", ".join(f"{many:,} × {kind}" for kind, many in by_class.most_common())
 
 
@@ -107,7 +112,7 @@ def _doubts(kind: str, ends: Sequence[int], runs: Sequence[Run]) -> Iterator[str
 
 def _faults(runs: Sequence[Run]) -> Iterator[str]:
     """What went wrong at the load that decides the exit code."""
-    bad, judged = failed([run.figures for run in runs])
+    bad, judged = failed(_halves(runs))
     if bad:
         yield f"{bad:,} of {judged:,} requests failed there ({_classes(runs)})"
     for limit in dict.fromkeys(limit for run in runs for limit in run.verdict.missed):
