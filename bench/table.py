@@ -35,7 +35,8 @@ def _about(results: Results, plan: Plan) -> str:
     return (
         f"{about}.\n{versions}.\n\n"
         f"Medians of {plan.rounds} interleaved rounds of {plan.seconds:g} s; a ratio is the median of"
-        " the rounds' own ratios. The router has one core, load and upstreams share the other."
+        f" the rounds' own ratios. Paced streams have {4 * plan.rounds} rounds more of nginx and ours."
+        " The router has one core, load and upstreams share the other."
         " `make bench` repeats it; bench/README.md says how it works."
     )
 
