@@ -78,8 +78,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if request.method != "POST" and error.status_code in {404, 405} and is_relayed(path):
         return refuse(request, _wrong_method(request), {"Allow": "POST", **_ids(request)})
     if error.status_code == 404:
-        sent = request.scope.get("raw_path", b"").decode("latin-1") or path
-        return refuse(request, NotFound(f"There is no {clip(sent)} here; /docs lists what there is."))
+        return refuse(request, NotFound(f"There is no {clip(path)} here; /docs lists what there is."))
     if error.status_code == 405:
         return refuse(request, _wrong_method(request), error.headers)
     return refuse(request, RequestError(clip(error.detail)), error.headers)
