@@ -73,7 +73,7 @@ async def test_a_server_that_drains_says_so(serve: Serve) -> None:
 
 
 STALLED = [b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
-           b"POST /v1/admin/explain HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"]
+           b"POST /v1/admin/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"]
 
 
 @pytest.mark.parametrize("said", STALLED, ids=["relayed", "control-plane"])

@@ -73,6 +73,20 @@ async def test_a_body_that_stalls_is_408_on_every_route(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+async def test_a_body_that_keeps_coming_is_not_silent(serve: Serve) -> None:
+    """However slowly: it may take longer in all than the limit for silence."""
+    setup = await serve(1, "--request-timeout", "0", "--idle-timeout", "0.6")
+    body = b'{"model": "m"}'
+    async with await raw.Client.connect(setup.url) as client:
+        await client.send(raw.request("POST", raw.CHAT, headers={"Content-Length": str(len(body))}))
+        for byte in body:
+            await asyncio.sleep(0.1)
+            await client.send(bytes([byte]))
+        assert (await client.response(within=3)).status == 200
+    (call,) = setup.u1.calls
+    assert call.body == body
+
+
 async def test_c13_first_byte_and_idle_limits_are_504_or_a_broken_stream(serve: Serve) -> None:
     """--first-byte-timeout gives 504 before anything came, --idle-timeout breaks a stream that fell silent."""
     setup = await serve(1, "--first-byte-timeout", "0.6", "--idle-timeout", "0.6")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -111,6 +112,39 @@ async def test_a_broken_answer_is_no_clean_end_over_tls(
     client.writer.transport.abort()
     assert b"broke off in the middle" in told
     assert b"\r\n0\r\n" not in told
+
+
+@pytest.mark.parametrize("twice", [False, True])
+async def test_a_stream_that_the_servers_end_breaks_is_no_clean_end_over_tls(
+    serve: Serve, serving: Sequence[str], trusting: ssl.SSLContext, twice: bool
+) -> None:
+    """By the limit of the stop, and by a second signal, which waits for nothing."""
+    setup = await serve(1, *serving, "--shutdown-timeout", "1", process=True)
+    setup.u1.always([*chunked([event(word("a"))], end=False), Step.HANG])
+    client = await raw.Client.connect(setup.url, tls=trusting)
+    await client.send(raw.request("POST", raw.CHAT, b'{"stream":true}').replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    told = bytearray(await client.reader.readuntil(b"data: "))
+    setup.server.signal(signal.SIGTERM)
+    if twice:
+        await asyncio.sleep(0.3)
+        setup.server.signal(signal.SIGTERM)
+    with pytest.raises(ConnectionResetError):
+        await read_on(client, told)
+    client.writer.transport.abort()
+
+
+async def test_a_client_that_leaves_amid_a_break_leaves_no_fault(
+    serve: Serve, serving: Sequence[str], trusting: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its connection is gone when it is looked at again."""
+    setup = await serve(1, *serving)
+    setup.u1.always([*chunked([event(word("a"))], end=False), 0.05, Step.RESET])
+    client = await raw.Client.connect(setup.url, tls=trusting)
+    await client.send(raw.request("POST", raw.CHAT, b'{"stream":true}'))
+    await client.reader.readuntil(b"broke off")
+    client.writer.transport.abort()
+    await asyncio.sleep(0.3)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 # ── whom to trust ────────────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,7 @@ class Response:
 
 
 def request(method: str, target: str, body: bytes = b"", headers: Headers | None = None, *,
-            host: str = "infera.test", framing: bool = True) -> bytes:
+            host: str = "localhost", framing: bool = True) -> bytes:
     """A request's bytes; with `framing`, a Content-Length is added."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or [])
     names = {name.lower() for name, _ in pairs}
@@ -137,7 +137,7 @@ class Client:
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
         if self._h11.our_state is h11.IDLE:
-            self._h11.send(h11.Request(method=method, target=target, headers=[("Host", "infera.test")]))
+            self._h11.send(h11.Request(method=method, target=target, headers=[("Host", "localhost")]))
             self._h11.send(h11.EndOfMessage())
 
     async def _event(self) -> Any:

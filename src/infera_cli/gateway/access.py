@@ -36,20 +36,20 @@ class Access:
     """The keys of this server. Immutable; shows none of them in its repr.
 
     `api_keys` guard relayed routes and `/v1/models`; without one they are open. `admin_token` guards admin
-    routes; without one only peers on this machine may use them, unless `admin_open`, and a browser of this machine
-    only under a name of it: loopback, or the `host` that the server is bound to.
+    routes; without one only peers on this machine may use them, unless `admin_open`, and only under a name of it:
+    loopback, or one of `names`. A browser is led to any other name by whoever owns that name, and does not say so.
     Raises ConfigError for a key that is empty or cannot stand in a header.
     """
 
-    __slots__ = ("_admin", "_host", "_keys", "admin_open")
+    __slots__ = ("_admin", "_keys", "_names", "admin_open")
 
     def __init__(
         self, *, api_keys: Iterable[str] = (), admin_token: str | None = None, admin_open: bool = False,
-        host: str = "",
+        names: Iterable[str] = (),
     ) -> None:  # fmt: skip
         self._keys = tuple(_secret(key, "--api-key") for key in api_keys)
         self._admin = None if admin_token is None else _secret(admin_token, "--admin-token")
-        self._host = host.lower()
+        self._names = frozenset({"localhost", *(name.lower() for name in names if name)})
         self.admin_open = admin_open
 
     def __repr__(self) -> str:
@@ -119,10 +119,10 @@ class Access:
             )
         elif _is_cross_site(headers):
             raise Forbidden("Another web site may not call this route from a browser.")
-        elif not self.admin_open and _is_from_browser(headers) and not self._is_named(headers):
+        elif not self.admin_open and not self._is_named(headers):
             raise Forbidden(
-                "Without an admin token a browser may call this route only under a name of this machine, such as "
-                "localhost: any web site can give its own name this machine's address."
+                "Without an admin token this route is open only under a name of this machine, such as localhost: any "
+                "web site can give its own name this machine's address."
             )
 
     def require_node_key(self, headers: RawHeaders) -> None:
@@ -149,9 +149,9 @@ class Access:
         return True
 
     def _is_named(self, headers: RawHeaders) -> bool:
-        """Whether every Host of the request is loopback, or the name that the server is bound to."""
+        """Whether every Host of the request is a name of this machine; a tool of old may send none."""
         hosts = [_without_port(value) for name, value in headers if name == b"host"]
-        return all(host in {"localhost", self._host or "localhost"} or _is_loopback(host) for host in hosts)
+        return all(host in self._names or _is_loopback(host) for host in hosts)
 
     def _is_admin(self, token: bytes) -> bool:
         return self._admin is not None and hmac.compare_digest(token, self._admin)
@@ -203,13 +203,6 @@ def _is_loopback(peer: str | None) -> bool:
 def _came_through_a_proxy(headers: RawHeaders) -> bool:
     """A reverse proxy on this machine makes every caller look local."""
     return any(name in _FORWARDED_HEADERS for name, _ in headers)
-
-
-_BROWSERS_SAY = frozenset({b"origin", b"sec-fetch-site"})
-
-
-def _is_from_browser(headers: RawHeaders) -> bool:
-    return any(name in _BROWSERS_SAY for name, _ in headers)
 
 
 def _without_port(host: bytes) -> str:

@@ -29,7 +29,9 @@ def reset(transport: asyncio.Transport) -> None:
 
 def reset_once_written(transport: asyncio.Transport, looks: int = _LOOKS) -> None:
     """`reset`, after what was written has left; a client that does not read is not waited for beyond two seconds."""
+    if transport.is_closing():
+        return
     if looks == _LOOKS or (looks and transport.get_write_buffer_size()):
         asyncio.get_running_loop().call_later(_LOOK, reset_once_written, transport, looks - 1)
-    elif not transport.is_closing():
+    else:
         reset(transport)

@@ -26,7 +26,7 @@ from infera_cli.gateway.identity import ids
 from infera_cli.gateway.overdue import SHUTDOWN, longest_arrival, too_late
 from infera_cli.gateway.record import unread
 from infera_cli.gateway.relay import Relay
-from infera_cli.gateway.relayed import is_relayed
+from infera_cli.gateway.relayed import is_relayed, origin_form
 from infera_cli.protocol.headers import RequestHead
 from infera_cli.protocol.upgrade import without_offer
 
@@ -177,7 +177,7 @@ class ClientConnection(HttpToolsProtocol):
             return
         target = self.url
         if not target.startswith(b"/"):
-            target = _origin_form(target)
+            target = origin_form(target)
         if self.headers != self.head.headers:
             self.head = RequestHead(self.headers)
         fault = self.head.fault(self.parser.get_http_version())
@@ -277,6 +277,16 @@ class ClientConnection(HttpToolsProtocol):
             or (self.discarding_since is not None and now - self.discarding_since > _LINGER_SECONDS)
         ):
             self.transport.close()
+
+    @property
+    def broke(self) -> bool:
+        """Whether the last answer broke, so that the connection must not end as after a whole one."""
+        return isinstance(self.cycle, Relay) and self.cycle.answer.broken
+
+    def shutdown(self) -> None:
+        """See uvicorn."""
+        if not self.broke:
+            super().shutdown()
 
     @property
     def is_busy(self) -> bool:
@@ -383,13 +393,6 @@ class ClientConnection(HttpToolsProtocol):
 def _is_bad_target(error: BaseException) -> bool:
     """Whether a callback failed for the client's target alone, which is nothing for our log."""
     return isinstance(error.__context__, httptools.HttpParserInvalidURLError)
-
-
-def _origin_form(url: bytes) -> bytes:
-    """The path and query of an absolute-form target."""
-    parsed = httptools.parse_url(url)
-    query = b"?" + parsed.query if parsed.query else b""
-    return (parsed.path or b"/") + query
 
 
 def bound_to(gate: Gate) -> type[ClientConnection]:

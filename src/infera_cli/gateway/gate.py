@@ -171,6 +171,9 @@ class Gate:
             relay.moved = now
             if relay.first_byte and relay.lease is not None:
                 self.dispatcher.fleet.alive(relay.lease.worker, now)
+        if not relay.complete and relay.body is not None and len(relay.body) != relay.seen_bytes:
+            relay.seen_bytes = len(relay.body)
+            relay.moved = now
         passed = overdue(relay, now)
         if passed:
             relay.timed_out(passed)

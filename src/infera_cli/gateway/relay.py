@@ -40,8 +40,8 @@ class Relay(Receiver):
     __slots__ = (
         "answer", "ask", "asked_to_keep_alive", "blamed", "body", "bytes_in", "client", "commented", "complete",
         "connecting", "connection", "first_byte", "gate", "head", "id", "its_turn", "journey", "lease", "length",
-        "moved", "picked", "received", "refusal", "retries", "scored", "seen_chunks", "sent", "session", "started",
-        "strip", "target", "trip", "why",
+        "moved", "picked", "received", "refusal", "retries", "scored", "seen_bytes", "seen_chunks", "sent", "session",
+        "started", "strip", "target", "trip", "why",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +70,7 @@ class Relay(Receiver):
         self.connecting: asyncio.Task[None] | None = None
         self.ask = NOBODY_ASKED
         self.trip: Trip | None = None
-        self.retries, self.bytes_in, self.seen_chunks = 0, 0, -1
+        self.retries, self.bytes_in, self.seen_bytes, self.seen_chunks = 0, 0, 0, -1
 
     # ── what uvicorn asks of a cycle ─────────────────────────────────────────────────────────────────
     @property
@@ -300,7 +300,7 @@ class Relay(Receiver):
                 self.gate.bus.emit(WorkerFault(worker.id, "stream", self.id, detail))
             self._break_off("The worker broke off in the middle of its answer.")
         elif connection.reused and not connection.started and self.gate.clock() - self.sent < ROUND_TRIP:
-            # It closed an idle connection just as we wrote: nobody's fault, and surely not executed (R022).
+            # It closed an idle connection just as we wrote: nobody's fault, and hardly executed (R022, decision 0001).
             self.journey.move("routed")
             self._connect_anew()
         else:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import httptools
+
 RELAYED: dict[str, str] = {
     "/v1/chat/completions": "Chat completion, unary or streamed",
     "/v1/completions": "Text completion, unary or streamed",
@@ -33,3 +35,10 @@ _PLAIN = re.compile(re.escape(AUDIO_PREFIX) + r"[A-Za-z0-9_-]{1,64}(?:/[A-Za-z0-
 def is_relayed(path: str) -> bool:
     """Whether a POST to `path` (without the query string) goes to a worker."""
     return path in RELAYED or _PLAIN.fullmatch(path) is not None
+
+
+def origin_form(url: bytes) -> bytes:
+    """The path and query of a target that may be in absolute form (RFC 9112 §3.2.2)."""
+    parsed = httptools.parse_url(url)
+    query = b"?" + parsed.query if parsed.query else b""
+    return (parsed.path or b"/") + query

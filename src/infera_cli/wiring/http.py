@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from infera_cli.gateway.breaking import reset
 from infera_cli.gateway.connection import ClientConnection, bound_to
 from infera_cli.gateway.gate import Gate
 from infera_cli.gateway.listen import BACKLOG
@@ -64,7 +65,10 @@ class HttpServer(uvicorn.Server):
     async def _abort(self) -> None:
         """End what is left of connections, and of the control plane's work for them."""
         for connection in self._connections:
-            connection.transport.abort()
+            if connection.broke:
+                reset(connection.transport)
+            else:
+                connection.transport.abort()
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()

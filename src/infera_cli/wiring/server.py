@@ -12,6 +12,7 @@ import gc
 import logging
 import resource
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
@@ -102,7 +103,7 @@ class Server:
         self.keys = client_keys(settings)
         self.access = Access(
             api_keys=[client.key for client in self.keys], admin_token=admin_token(settings),
-            admin_open=settings.admin_open, host=settings.host,
+            admin_open=settings.admin_open, names=(settings.host, socket.gethostname()),
         )  # fmt: skip
         self.tls = serving_tls(settings)
         self.discovery = FromEtcd(settings) if backend_of(settings) else None
