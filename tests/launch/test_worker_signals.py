@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -39,6 +39,14 @@ async def running(etcd: Etcd, folder: Path, *before: str) -> AsyncIterator[Proce
         for engine in engines:
             if engine.is_running():
                 engine.kill()
+
+
+@pytest.fixture(autouse=True)
+def of_a_terminal() -> Iterator[None]:
+    """As a terminal starts its programs, however these tests were started: with `nohup` they would hand that on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
