@@ -67,7 +67,10 @@ class Etcd:
         raise AssertionError(self.log.read_text())
 
     def _healthy(self) -> bool:
-        return "true" in httpx.get(f"{self.url}/health", timeout=1).text
+        if "true" not in httpx.get(f"{self.url}/health", timeout=1).text:
+            return False
+        gateway = httpx.post(f"{self.url}/v3/maintenance/status", json={}, timeout=1)
+        return gateway.status_code != httpx.codes.NOT_FOUND  # it is there a moment later
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
