@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -109,3 +110,31 @@ def test_a_recording_that_cannot_have_its_name_is_kept(tmp_path: Path) -> None:
         record(lines(), tmp_path / "t.jsonl")
     kept = Path(fault.value.message.rpartition(" ")[2])
     assert len(kept.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("room", [2.0, 2.5])
+def test_a_recording_that_finds_the_disk_full_is_kept_as_far_as_it_came(tmp_path: Path, room: float) -> None:
+    """There is room for two rows of three, and perhaps half of one: the two stay whole, and the sentence says where."""
+    lines = [json.dumps(row).encode() + b"\n" for row in ROWS]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room * len(lines[0])), before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot write .*: File too large; the recording is in") as fault:
+            record(iter(lines), tmp_path / "t.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    kept = Path(fault.value.message.rpartition(" ")[2])
+    assert kept.read_bytes() == b"".join(lines[:2])
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_a_disk_without_room_for_one_row_is_left_without_a_file(tmp_path: Path) -> None:
+    """There is nothing to keep, so nothing stays, and no place is named."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot write .*: File too large$"):
+            record(iter([json.dumps(ROWS[0]).encode() + b"\n"]), tmp_path / "t.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -25,10 +26,11 @@ def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lam
     """Write the rows in `lines` to `path`; without a row there is no file.
 
     Rows come in the order of their ends and are sorted by time once the stream is over. However it ends, what came
-    until then is kept. Raises ConfigError when the file cannot be written, and what reading raises before a first row.
+    until then is kept. Raises ConfigError, which says where the rows are, when the file cannot be written, and what
+    reading raises before a first row.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    rows, reason = 0, ""
+    rows, size, reason = 0, 0, ""
     end: End = "over"
     try:
         with beside.open("wb") as file:
@@ -38,6 +40,7 @@ def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lam
                         file.write(line)
                         file.flush()
                         rows += 1
+                        size += len(line)
                     tell(rows)
             except KeyboardInterrupt:
                 end = "interrupted"
@@ -47,24 +50,26 @@ def record(lines: Iterable[bytes], path: Path, tell: Callable[[int], None] = lam
                 end, reason = "lost", fault.message
         if rows:
             _sort(beside)
-            _put(beside, path)
+            beside.replace(path)
     except OSError as fault:
-        raise ConfigError(f"cannot write {path}: {fault.strerror}") from None
+        raise ConfigError(f"cannot write {path}: {fault.strerror}{_kept(beside, rows, size)}") from None
     finally:
         if not rows:
             beside.unlink(missing_ok=True)
     return Recording(rows, end, reason)
 
 
-def _put(beside: Path, path: Path) -> None:
-    """Give the recording its name; where that cannot be, it stays where it is. Raises ConfigError."""
-    try:
-        beside.replace(path)
-    except OSError as fault:
-        raise ConfigError(f"cannot write {path}: {fault.strerror}; the recording is in {beside}") from None
+def _kept(beside: Path, rows: int, size: int) -> str:
+    """Where the rows stay that cannot have their name. Of `beside` their `size` counts: the last may be half a row."""
+    if not rows:
+        return ""
+    with contextlib.suppress(OSError):
+        os.truncate(beside, size)
+    return f"; the recording is in {beside}"
 
 
 def _sort(path: Path) -> None:
     kept = path.read_bytes().splitlines(keepends=True)
     kept.sort(key=lambda line: json.loads(line)["timestamp"])
-    path.write_bytes(b"".join(kept))
+    with path.open("r+b") as file:  # in its place, which a full disk has
+        file.write(b"".join(kept))
