@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import httptools
 
 from infera_cli.gateway.upstream.head import Heads
+from infera_cli.gateway.upstream.nonsense import words_of
 from infera_cli.gateway.upstream.receiver import Receiver, Sink
 from infera_cli.protocol.chunks import size_of_one_chunk
 from infera_cli.protocol.headers import AnswerHead, Headers
@@ -172,7 +173,7 @@ class Connection(asyncio.Protocol):
         if self._pieces:
             receiver.on_data(self._pieces, False)
             self._pieces = []
-        receiver.on_broken(self, f"not HTTP: {error.__context__ or error}")  # a callback's own words, where it raised
+        receiver.on_broken(self, words_of(error))
 
     def _finish(self) -> None:
         self._receiver = self._sink = None
