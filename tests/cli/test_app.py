@@ -84,13 +84,11 @@ def test_the_version_is_one_line(infera: Infera) -> None:
         (["demo", "--port", "x"], "--port must be a whole number, not 'x'"),
     ],
 )
-def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], says: str | None) -> None:
+def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], says: str) -> None:
     """Exit status 2, `error:` and what was meant, on standard error."""
     code, out, err = infera(*argv)
     assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert err.startswith("error: ")
-    assert says is None or err == f"error: {says}\n"
+    assert err == f"error: {says}\n"
 
 
 OUT_OF_RANGE = [

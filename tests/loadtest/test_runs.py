@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infera_cli.errors import ConfigError, InferaError, ServerUnreachable
+from infera_cli.errors import ConfigError, InferaError, ServerUnreachable, UsageError
 from infera_cli.loadtest.bench import Bench
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, seed_for
@@ -269,18 +269,22 @@ def test_an_unreachable_target_is_told_before_the_load() -> None:
         run("http://127.0.0.1:9", count=1)
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"model": "other"}, "does not serve 'other', but m"), ({"rate": 1.0, "concurrency": 1, "count": 1}, "rate or"),
-    ({"dataset": DatasetSpec(name="nope")}, "no dataset 'nope'"), ({"direct": (), "count": 1}, "list its workers"),
-    ({"dataset": DatasetSpec(name="openai")}, "give --dataset-path"), ({"find_max": "rate", "count": 1}, "--goodput"),
-    ({"dataset": DatasetSpec(name="openai", path="/nowhere/x")}, "cannot read"),
-    ({"cache": "warm", "concurrency": 2, "duration": 1.0}, "to warm the cache"),
-    ({"rate": 0.01, "duration": 1.0}, "not one request is due"), ({"tokenizer": "/nowhere"}, "tokenizer"),
+@pytest.mark.parametrize(("options", "fault", "words"), [
+    ({"model": "other"}, ConfigError, "does not serve 'other', but m"),
+    ({"rate": 1.0, "concurrency": 1, "count": 1}, ConfigError, "rate or"),
+    ({"dataset": DatasetSpec(name="nope")}, UsageError, "no dataset 'nope'"),
+    ({"direct": (), "count": 1}, ConfigError, "list its workers"),
+    ({"dataset": DatasetSpec(name="openai")}, ConfigError, "give --dataset-path"),
+    ({"find_max": "rate", "count": 1}, ConfigError, "--goodput"),
+    ({"dataset": DatasetSpec(name="openai", path="/nowhere/x")}, ConfigError, "cannot read"),
+    ({"cache": "warm", "concurrency": 2, "duration": 1.0}, ConfigError, "to warm the cache"),
+    ({"rate": 0.01, "duration": 1.0}, ConfigError, "not one request is due"),
+    ({"tokenizer": "/nowhere"}, ConfigError, "tokenizer"),
 ])
-def test_bad_input_is_told_before_the_load(options: dict[str, Any], words: str) -> None:
-    """Wrong models, datasets, rates and missing limits end in words, and nothing is sent."""
+def test_bad_input_is_told_before_the_load(options: dict[str, Any], fault: type[InferaError], words: str) -> None:
+    """Wrong models, datasets, rates and missing limits end in words of the right class; nothing is sent."""
     with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target:
-        with pytest.raises(InferaError, match=words):
+        with pytest.raises(fault, match=words):
             run(target.url, **options)
         assert target.got == []
 

@@ -196,6 +196,15 @@ def test_refusals_are_counted_by_reason_and_status() -> None:
     assert found['infera_requests_total{model="m",worker_id="",outcome="rejected"}'] == 4
 
 
+def test_a_refusal_without_a_reason_is_counted_as_other() -> None:
+    """Every refusal is in the family, whoever forgot to say why."""
+    world = World()
+    world.bus.emit(done(outcome="rejected", status=418, reason=None, worker=None, picked=None, sent=None))
+    found = {key: value for key, value in world.scrape().items() if key.startswith("infera_requests_rejected_total{")}
+    assert found['infera_requests_rejected_total{reason="other"}'] == 1
+    assert sum(found.values()) == 1
+
+
 def test_own_time_is_told_by_stage_for_requests_of_one_attempt() -> None:
     """Queue, pick and connect add up to the router's own part; retried requests would mix in the worker's."""
     world = World()

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 
 from infera_cli import __version__
-from tests.gateway.scheduler.conftest import KEY, Schedule, sent_body
+from tests.gateway.scheduler.conftest import KEY, Schedule, Scheduled, sent_body
 from tests.support import raw
-from tests.support.replies import error, unary
+from tests.support.replies import LAST, chunk, chunked, error, unary, words
+from tests.support.stub import Step
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -212,3 +213,50 @@ async def test_endpoints_with_a_prefix_and_v1(schedule: Schedule) -> None:
     asked = next(seen for seen in setup.n1.calls if seen.head.method == "POST")
     assert asked.head.path == "/llm/v1/chat/completions"
     assert sent_body(asked)["model"] == "m"
+
+
+async def off_the_file(setup: Scheduled, client: raw.Client, go_on: asyncio.Event) -> asyncio.Task[raw.Response]:
+    """A stream by `client` that delivers and a request that waits, both on n1, which the file no longer names."""
+    first, *rest = words(2)
+    await setup.server.admin("n2", "drain")
+    setup.n1.then([*chunked([first], end=False), go_on, *(chunk(one) for one in rest), LAST], [Step.HANG])
+    await client.post(raw.CHAT, {"model": "m", "messages": [], "stream": True})
+    assert (await client.head()).get("x-infera-worker") == "n1"
+    assert await anext(client.body()) == first
+    waiting = asyncio.create_task(setup.server.chat())
+    await setup.n1.called(2)
+    await setup.server.admin("n2", "restore")
+    setup.server.say({"n1": {"id": None}})
+    await setup.server.reload()
+    return waiting
+
+
+async def ends_well(client: raw.Client, go_on: asyncio.Event) -> bool:
+    """Whether the rest of the stream comes, all of it."""
+    go_on.set()
+    response = await client.rest()
+    return response.whole and response.body == b"".join(words(2))
+
+
+async def test_r110_what_waits_on_a_dead_node_moves_when_the_file_forgets_it(schedule: Schedule) -> None:
+    """It does not even answer a probe: its unanswered request is served elsewhere within 5 s, its stream may end."""
+    setup, go_on = await schedule(2, "--health-interval", "60"), asyncio.Event()
+    setup.n1.health = [Step.HANG]
+    async with await raw.Client.connect(setup.server.url) as client:
+        waiting = await off_the_file(setup, client, go_on)
+        assert (await asyncio.wait_for(waiting, 5)).get("x-infera-worker") == "n2"
+        assert await ends_well(client, go_on)
+
+
+async def test_what_waits_on_a_live_node_stays_when_the_file_forgets_it(schedule: Schedule) -> None:
+    """It still answers probes, so it is left to end what it has, answered or not."""
+    setup, go_on = await schedule(2, "--health-interval", "60"), asyncio.Event()
+    async with await raw.Client.connect(setup.server.url) as client:
+        waiting = await off_the_file(setup, client, go_on)
+        asked = len(setup.n1.probes)
+        async with asyncio.timeout(5):
+            while len(setup.n1.probes) == asked:  # noqa: ASYNC110 - a probe has no event for us
+                await asyncio.sleep(0.02)
+        assert await ends_well(client, go_on)
+        assert (waiting.done(), setup.n2.calls) == (False, [])
+        waiting.cancel()

@@ -241,26 +241,21 @@ def test_ranks_are_targets_of_their_own() -> None:
     assert [target.rank for target in own.book.targets_of(own.workers[0])] == [None]
 
 
-def test_rulings_16_different_block_sizes_are_compared_in_tokens() -> None:
-    """64 blocks of 16 and 8 blocks of 128 are the same work."""
+def mixed(size: int | None) -> KvWorld:
+    """Two workers, w0 with pages of 16 tokens and w1 with pages of `size`, or of nobody knows how many."""
     world = KvWorld(1)
-    big = Worker(WorkerSpec(id="big", host="h", port=9, kv_block_size=128), 9)
-    world.book.open(big, "vllm")
-    world.workers.append(big)
-    world.pool = Pool(world.workers)
-    terms = world.terms(tokens_of(64))
-    assert (terms["w0"]["blocks"], terms["big"]["blocks"]) == (64, 8)
-    assert terms["w0"]["cost"] == terms["big"]["cost"] == 1024
-
-
-def mixed(size: int) -> KvWorld:
-    """Two workers, w0 with pages of 16 tokens and w1 with pages of `size`."""
-    world = KvWorld(1)
-    big = Worker(WorkerSpec(id="w1", host="h", port=9, kv_block_size=size), 9)
-    world.book.open(big, "vllm")
-    world.workers.append(big)
+    other = Worker(WorkerSpec(id="w1", host="h", port=9, kv_block_size=size), 9)
+    world.book.open(other, "vllm")
+    world.workers.append(other)
     world.pool = Pool(world.workers)
     return world
+
+
+def test_rulings_16_different_block_sizes_are_compared_in_tokens() -> None:
+    """64 blocks of 16 and 8 blocks of 128 are the same work."""
+    terms = mixed(128).terms(tokens_of(64))
+    assert (terms["w0"]["blocks"], terms["w1"]["blocks"]) == (64, 8)
+    assert terms["w0"]["cost"] == terms["w1"]["cost"] == 1024
 
 
 @pytest.mark.parametrize("size", [16, 32, 128])
@@ -288,12 +283,7 @@ def test_prompts_without_a_full_block_are_shared_alike_whatever_the_block_sizes(
 
 def test_a_worker_of_unknown_page_size_is_not_cheaper_for_it() -> None:
     """It is weighed as if it had to compute the whole prompt."""
-    world = KvWorld(1)
-    blind = Worker(WorkerSpec(id="blind", host="h", port=9), 9)
-    world.book.open(blind, "vllm")
-    world.workers.append(blind)
-    world.pool = Pool(world.workers)
-    assert world.terms(tokens_of(6))["blind"]["cost"] == 6
+    assert mixed(None).terms(tokens_of(6))["w1"]["cost"] == 6
 
 
 def test_parallel_requests_of_one_prefix_meet() -> None:
