@@ -91,7 +91,6 @@ class Figures(msgspec.Struct, frozen=True):
     seconds: tuple[tuple[float, ...], ...]              # (second, sent, completed, failed, output tokens)
 
 
-
 def achieved(halves: Sequence[Figures], planned: int | None) -> float | None:
     """The arrival rate that was reached, over the one that was asked for (bench-and-cli §0.4): how many of the
     `planned` arrivals were sent, and how long that took. None where nothing was planned.

@@ -229,11 +229,11 @@ class Tally:
         failures = dict(sorted(self._failures.items()))
         failed = sum(self._failures.values())
         sent = self._numbers["sent"]
-        unsent = self._failures[NOT_SENT]
+        not_sent = self._failures[NOT_SENT]
         return Counts(
             planned=planned, arrived=self._numbers["arrived"], sent=sent,
             ok=self._numbers["ok"], failed=failed,
-            incomplete=sent - self._numbers["ok"] - (failed - unsent), not_sent=unsent, failures=failures,
+            incomplete=sent - self._numbers["ok"] - (failed - not_sent), not_sent=not_sent, failures=failures,
             examples=self._examples,
             input_tokens=self._numbers["input"], output_tokens=self._numbers["output"],
             cached_tokens=self._numbers["cached"] if self._cached_known else None,

@@ -26,7 +26,7 @@ from infera_cli.tokens.template import Unrenderable
 _CHAT, _COMPLETIONS = b"/v1/chat/completions", b"/v1/completions"
 _MESSAGES, _RESPONSES = b"/v1/messages", b"/v1/responses"
 _OF_OTHER_APIS = (_MESSAGES, _RESPONSES)
-_GENERATING = frozenset({_CHAT, _COMPLETIONS, _MESSAGES, _RESPONSES})
+_PROMPTED = frozenset({_CHAT, _COMPLETIONS, _MESSAGES, _RESPONSES})
 Kind = tuple[str, int]
 Kinds = Callable[[], set[Kind]]
 LARGE = 64 << 10
@@ -172,7 +172,8 @@ class PromptReader:
         self._known: Memo[_Key, Prompt] = Memo(known_bytes)
 
     def unheard(self) -> PromptReader:
-        """One that reads as this one does, and counts, logs and keeps nothing of it."""
+        """One that reads as this one does and counts and logs nothing. Whole prompts it does not keep;
+        spans and sections stay in the tokenizer, which both have."""
         return PromptReader(
             self._tokenizers, self._kinds, is_adapter=self._is_adapter, counters=Unheard(), known_bytes=0
         )
@@ -180,7 +181,7 @@ class PromptReader:
     def look(self, target: bytes, raw: bytes | bytearray) -> Reading:
         """The prompt of a body that is sent to `target`, looked at now or later, by its size."""
         route = target.partition(b"?")[0]
-        if len(raw) > LARGE and route in _GENERATING:
+        if len(raw) > LARGE and route in _PROMPTED:
             return Later(self, route, raw, frozenset(self._kinds()))
         return self.start(route, raw)
 
@@ -189,7 +190,7 @@ class PromptReader:
 
         Where nothing is generated from a prompt, there is none to look for."""
         counters = self.counters
-        if route not in _GENERATING:
+        if route not in _PROMPTED:
             return Reading(counters)
         kinds = self._kinds() if kinds is None else kinds
         found = members_of(raw)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 _DIGITS = 18
 
+
 def value_of(args: Sequence[str], names: Sequence[str]) -> str | None:
     """The value of the last of these flags; None where none is given, or it has no value."""
     found = None
