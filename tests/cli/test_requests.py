@@ -100,14 +100,28 @@ def test_explain_reads_a_body(
     """From a file or standard input, as it is."""
     stub.answers["POST /v1/admin/explain"] = (200, DECISION)
     (tmp_path / "body.json").write_text('{"prompt":  "x"}', encoding="utf-8")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("not json"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{ "prompt":"y"}'))
     path = ["--path", "/v1/completions", "--header", "X-A: b:c", "--server", stub.url]
     said = infera("explain", "body.json", *path, "-o", "json").out
     assert json.loads(said) == {"schema_version": 1, **DECISION}
     assert infera("explain", "-", *path).code == 0
     assert [asked.body for asked in stub.asked] == [
         {"path": "/v1/completions", "headers": {"X-A": "b:c"}, "body": body}
-        for body in ('{"prompt":  "x"}', "not json")]
+        for body in ('{"prompt":  "x"}', '{ "prompt":"y"}')]
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[1, 2]", "", '{"messages": '])
+def test_explain_refuses_what_is_no_request(
+    infera: Infera, stub: Stub, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be explained as a request without a prompt, which looks like one without a hit; forms are not JSON."""
+    stub.answers["POST /v1/admin/explain"] = (200, DECISION)
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    refused = infera("explain", "-", "--server", stub.url)
+    assert (refused.code, stub.asked) == (1, [])
+    assert "standard input holds no" in refused.err
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert infera("explain", "-", "--path", "/v1/audio/transcriptions", "--server", stub.url).code == 0
 
 
 def test_explain_that_finds_nobody_fails(infera: Infera, stub: Stub) -> None:

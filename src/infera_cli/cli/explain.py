@@ -29,6 +29,10 @@ Output = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="t
 Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 
 
+_FORMS = "/v1/audio/"
+"""Requests for these routes are forms."""
+
+
 @app.command(cls=PlainCommand)
 @settings_of(ClientSettings)
 def explain(
@@ -50,7 +54,7 @@ def explain(
     headers = dict(_header(text) for text in header or ())
     if session is not None:
         headers["X-Session-Id"] = session
-    decision = ask(Server(**target(typed)), path=path, headers=headers, body=_body(file, prompt, model))
+    decision = ask(Server(**target(typed)), path=path, headers=headers, body=_body(file, prompt, model, path))
     if as_json or output == "json":
         console.json(decision)
     else:
@@ -65,14 +69,27 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _body(file: str | None, prompt: str | None, model: str | None) -> str:
+def _body(file: str | None, prompt: str | None, model: str | None, path: str) -> str:
     """The request body to ask about, as text."""
     if file is not None and (prompt is not None or model is not None):
         raise UsageError("give a FILE, or --prompt and --model, not both")
     if file is not None:
-        return _read(file)
+        return _of_a_request(_read(file), "standard input" if file == "-" else file, path)
     made: dict[str, Any] = {} if model is None else {"model": model}
     return json.dumps({**made, "messages": [{"role": "user", "content": prompt or ""}]})
+
+
+def _of_a_request(text: str, where: str, path: str) -> str:
+    """The text itself; what is no request would be explained as one without a prompt. Raises ConfigError."""
+    if path.startswith(_FORMS):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} holds no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where} holds no request: a JSON object with messages or a prompt is expected")
+    return text
 
 
 def _read(file: str) -> str:
