@@ -11,7 +11,6 @@ import pytest
 from infera_cli.config.settings import ServeSettings
 from infera_cli.gateway.options import Timeouts
 from infera_cli.gateway.overdue import ROUND_TRIP
-from infera_cli.gateway.relay import Relay
 from tests.gateway.conftest import CALM, Serve, Setup
 from tests.support import raw
 from tests.support.replies import JSON, LAST, SSE, answer, chunk, event, head, unary, word
@@ -323,24 +322,6 @@ async def test_the_log_says_why_an_answer_was_not_taken(
     setup.u1.always([REASONS[why], Step.CLOSE])
     assert (await raw.post(setup.url)).status == 502
     assert [record for record in caplog.records if f"not HTTP: {why}" in record.getMessage()]
-
-
-async def test_a_fault_of_ours_in_an_answer_is_logged_with_its_traceback(
-    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection is broken as for nonsense, but nobody is told that the worker did not speak HTTP."""
-    setup = await serve(1, "--breaker-failure-threshold", "0")
-
-    def fails(*_: object) -> None:
-        raise KeyError("ours")
-
-    monkeypatch.setattr(Relay, "on_head", fails)
-    setup.u1.always(unary({}))
-    assert (await raw.post(setup.url)).status == 502
-    told = [record for record in caplog.records if record.exc_info]
-    assert {record.getMessage() for record in told} == {"an answer could not be handled"}
-    assert {record.exc_info[0] for record in told if record.exc_info} == {KeyError}
-    assert not [record for record in caplog.records if "not HTTP" in record.getMessage()]
 
 
 GARBAGE = [b"hello\r\n\r\n", b"HTTP/1.1 banana\r\n\r\n", b"\x00" * 64, b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
