@@ -57,6 +57,8 @@ class Part:
             return
         self._busy = True
         self._load.start_at(perf_counter() + float(msg.data["in"]))
+        while self._runner.user_count:      # of the load before: it has had its last word, but locust counts it still
+            gevent.sleep(0.01)              # and would start nobody
         self._runner.start_worker({LoadUser.__name__: 1})
 
     def _stop(self, environment: Any, msg: Any, **_: Any) -> None:
