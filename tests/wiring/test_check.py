@@ -12,6 +12,8 @@ from infera_cli.wiring.check import check_file
 
 REPLICAS = {"replicas": [{"host": "127.0.0.1", "port": 8001}, {"host": "127.0.0.1", "port": 8002}]}
 
+NODE = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m, n]}"
+
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
@@ -38,9 +40,8 @@ def test_the_content_decides_when_the_name_does_not(tmp_path: Path) -> None:
 
 def test_a_scheduler_file_is_recognised(tmp_path: Path) -> None:
     """YAML is checked as a scheduler file, by its name or by how it begins."""
-    node = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m, n]}"
     for name in ("s.yaml", "s"):
-        assert check_file(write(tmp_path / name, f"nodes:\n- {node}\n")) == "scheduler file, 1 node, 2 models, lru"
+        assert check_file(write(tmp_path / name, f"nodes:\n- {NODE}\n")) == "scheduler file, 1 node, 2 models, lru"
     with pytest.raises(ConfigError, match=r"s.yaml: nodes must be a list with at least one node"):
         check_file(write(tmp_path / "s.yaml", "nodes: []\n"))
 
@@ -64,7 +65,6 @@ def test_r187_bad_files_are_refused(tmp_path: Path, name: str, text: str, says: 
     assert says in fault.value.message
 
 
-NODE = "{id: a, hardware: a6000, backend: vllm, endpoint: 'http://h:1', models: [m, n]}"
 NAMED = [
     ("a.json", '{"replicas": [{"host": "h", "port": 1, "api_key_file": "/nope"}]}', '"api_key_file" /nope cannot be'),
     ("a.json", '{"replicas": [{"host": "h", "port": 1, "scheme": "https", "ca_file": "empty"}]}', "no PEM certificate"),

@@ -170,9 +170,8 @@ class ClientConnection(HttpToolsProtocol):
         if self._head_is_too_large():
             self._refuse_connection(self._headers_too_large())
             return
-        method = self.parser.get_method()
+        method, version = self.parser.get_method(), self.parser.get_http_version()
         if self.parser.should_upgrade() and method != b"CONNECT":
-            version = self.parser.get_http_version()
             self.declined = without_offer(method, self.url, version, self.headers, self.length)
             return
         target = self.url
@@ -180,12 +179,12 @@ class ClientConnection(HttpToolsProtocol):
             target = origin_form(target)
         if self.headers != self.head.headers:
             self.head = RequestHead(self.headers)
-        fault = self.head.fault(self.parser.get_http_version())
+        fault = self.head.fault(version)
         path = target.partition(b"?")[0]
         if fault is not None:
             self._refuse_connection(RequestError(fault), self.head)
         elif takes(path) and method == b"POST":
-            self._take_relay(target, path)
+            self._take_relay(target, path, version)
         else:
             self._to_app(path)
 
@@ -209,8 +208,8 @@ class ClientConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     # ── whose turn it is ─────────────────────────────────────────────────────────────────────────────
-    def _take_relay(self, target: bytes, path: bytes) -> None:
-        http11 = self.parser.get_http_version() == "1.1"
+    def _take_relay(self, target: bytes, path: bytes, version: str) -> None:
+        http11 = version == "1.1"
         keep_alive = self.parser.should_keep_alive()
         before = self.cycle
         length = int(self.length) if self.length is not None else 0
