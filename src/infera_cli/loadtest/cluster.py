@@ -29,7 +29,7 @@ from locust.runners import MasterRunner
 from infera_cli.loadtest import job as jobs
 from infera_cli.loadtest.job import Progress, together
 from infera_cli.loadtest.load import environment
-from infera_cli.loadtest.member import GO, JOB, LEFT, OVER, SAMPLES, SAYS, STOP, member
+from infera_cli.loadtest.member import GO, HERE, JOB, LEFT, OVER, SAMPLES, SAYS, STOP, member
 
 HEAD_START = 1.0        # seconds between "go" and the first arrival
 REMIND = 30.0           # seconds between two words about who is missing
@@ -50,19 +50,21 @@ class Master:
         self._words = words
         self._runner, self._workers, self._bind, self._patience = runner, workers, bind, patience
         self._parts: dict[str, Progress] = {}
+        self._here: set[str] = set()
         self._lost: set[str] = set()
         self._spool, self._cell = -1, 0
         self._stopped = False
         self._over = gevent.event.Event()
+        runner.register_message(HERE, self._is_here)
         runner.register_message(SAMPLES, self._samples)
         runner.register_message(SAYS, self._says)
 
     def gather(self) -> None:
         """Wait for the machines. Raises Lonely."""
         until, next_word = monotonic() + self._patience, monotonic()
-        while len(self._runner.clients.ready) < self._workers and not self._stopped:
+        while len(joined := self._joined()) < self._workers and not self._stopped:
             now = monotonic()
-            said = f"{len(self._runner.clients.ready)} of {self._workers} load machines have joined at {self._bind}"
+            said = f"{len(joined)} of {self._workers} load machines have joined at {self._bind}"
             if now >= until:
                 raise Lonely(f"{said} within {self._patience:g} s (infera bench worker --master HOST:PORT)")
             if now >= next_word:
@@ -70,8 +72,13 @@ class Master:
                 next_word = now + REMIND
             gevent.sleep(0.1)
         if not self._stopped:
-            chosen = sorted(node.id for node in self._runner.clients.ready)[: self._workers]
-            self._parts = {client: Progress(state="starting") for client in chosen}
+            self._parts = {client: Progress(state="starting") for client in joined[: self._workers]}
+
+    def _joined(self) -> list[str]:
+        return sorted(node.id for node in self._runner.clients.ready if node.id in self._here)
+
+    def _is_here(self, environment: Any, msg: Any, **_: Any) -> None:
+        self._here.add(msg.node_id)
 
     def load(self, job: jobs.Job, spool: int) -> Progress:
         """One load from beginning to end; the last words on it. Raises Lonely."""

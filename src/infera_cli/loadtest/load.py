@@ -93,7 +93,7 @@ class Load:
             self._meter.restart()
             driver.run(self._begin)
         finally:
-            gevent.kill(reporter)
+            reporter.kill()     # and wait for its end: `gevent.kill` does not, and nothing may follow the last word
             self.flush()
             self._report(self._meter.progress("done", 0))
             self.over.set()

@@ -25,8 +25,8 @@ from infera_cli.loadtest.load import Load, LoadUser, environment
 
 REMIND = 30.0       # seconds between two words about what is waited for
 SILENCE = 15.0      # seconds without a word from the master after which it is gone
-JOB, GO, STOP, SAMPLES, SAYS = "infera_job", "infera_go", "infera_stop", "infera_samples", "infera_says"
-OVER, LEFT = "infera_over", "infera_left"
+HERE, JOB, GO, STOP = "infera_here", "infera_job", "infera_go", "infera_stop"
+SAMPLES, SAYS, OVER, LEFT = "infera_samples", "infera_says", "infera_over", "infera_left"
 
 
 class Part:
@@ -41,6 +41,7 @@ class Part:
             runner.register_message(word, listener, concurrent=True)
         for word, listener in ((STOP, self._stop), (OVER, self._end), (LEFT, self._end)):
             runner.register_message(word, listener)
+        runner.send_message(HERE)       # locust counted this machine before it could hear of a job
 
     def _job(self, environment: Any, msg: Any, **_: Any) -> None:
         self._cell, self._busy, self._stopped = msg.data["cell"], True, False
