@@ -149,7 +149,7 @@ def test_who_waits_says_so_and_gives_up(tmp_path: Path) -> None:
     job = Job(Target("http://127.0.0.1:9"), Shape("chat", "m"), OpenLoop(1.0, count=1), SHORT, 1)
     cluster = Cluster(where, 2, patience=1.0)
     with pytest.raises(ConfigError, match=r"0 of 2 load machines have joined at .* within 1 s"):
-        cluster.run(job, tmp_path, heard.extend)
+        cluster.run(job, tmp_path, heard.extend, lambda: None)
     cluster.close()
     assert heard[0].message == f"0 of 2 load machines have joined at {where}; waiting for the others"
 

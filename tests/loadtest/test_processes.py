@@ -62,7 +62,7 @@ def test_one_process_too_many_leaves_none_behind(tmp_path: Path) -> None:
     """What cannot be started is a sentence, and the processes that did start are ended."""
     there = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with pytest.raises(Failed, match="only 1 of 2 load processes could be started: No such file"):
-        processes.run([there, [str(tmp_path / "nowhere")]], [], lambda _all: None)
+        processes.run([there, [str(tmp_path / "nowhere")]], [], lambda _all: None, lambda: None)
 
 
 def test_a_load_process_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:

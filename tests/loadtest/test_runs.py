@@ -214,6 +214,15 @@ def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: 
         assert "predicted_cached_tokens" not in run(target.url, count=1, concurrency=1).target
 
 
+def test_hits_predicted_during_the_warm_up_are_not_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is sent twice, --cache warm, would have more predicted hits than it has tokens."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 2)) as target:
+        monkeypatch.setattr("infera_cli.loadtest.target.predicted", lambda _options, _about: float(len(target.got)))
+        found = run(target.url, count=4, concurrency=2, cache="warm", warmups=3)
+        assert len(target.got) == 4 + 4 + 3
+        assert found.target["predicted_cached_tokens"] == 4.0
+
+
 def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:
     """Three rows at 0, 1 and 2 s at speed 5 arrive at 0, 0.2 and 0.4 s."""
     path = tmp_path / "trace.jsonl"

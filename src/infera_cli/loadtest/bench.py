@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any, Protocol
@@ -162,13 +163,14 @@ class Bench:
         count, length = self._expected(job)
         self._watcher.begins(Plan(cell, repeat, count, length))
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        before = target.predicted(options, self._about) or 0.0
+        before: list[float] = []        # expected hits when the warm-up, which has hits of its own, was over
+        predicted = partial(target.predicted, options, self._about)
         with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
             with profiled(options, self._about) if options.profile else nullcontext():
-                outcome = self._load(job, options, Path(folder))
+                outcome = self._load(job, options, Path(folder), lambda: before.append(predicted() or 0.0))
             self._broken = outcome.broken
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
-        expected = target.predicted(options, self._about)
+        expected = predicted() if before else None
         around = self._around(options, outcome, count)
         run = Run(
             cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
@@ -176,7 +178,7 @@ class Bench:
             target={
                 "url": options.base_url, "models": list(self._about.models),
                 "workers": self._about.workers, "router": self._about.router,
-                **({"predicted_cached_tokens": expected - before} if expected is not None else {}),
+                **({"predicted_cached_tokens": expected - before[0]} if expected is not None else {}),
             },
             client=Client(
                 platform.node(), options.expect_workers if options.master else len(outcome.spools), outcome.cpu_max,
@@ -188,12 +190,14 @@ class Bench:
         self._watcher.ended(run)
         return run
 
-    def _load(self, job: Job, options: Options, folder: Path) -> processes.Outcome:
+    def _load(
+        self, job: Job, options: Options, folder: Path, begins: processes.Beginning
+    ) -> processes.Outcome:
         if self._cluster is not None:
             content = datasets.read(job.dataset.path) if job.dataset.path else None
             sent = msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, content=content))
-            return self._cluster.run(sent, folder, self._watcher.goes)
-        return processes.local(job, options.processes, folder, self._watcher.goes)
+            return self._cluster.run(sent, folder, self._watcher.goes, begins)
+        return processes.local(job, options.processes, folder, self._watcher.goes, begins)
 
     def _measure(
         self, plan: Plan, options: Options, job: Job, outcome: processes.Outcome

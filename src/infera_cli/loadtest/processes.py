@@ -26,6 +26,8 @@ STOP_PATIENCE = 15.0    # seconds a child may take to put down its samples
 JOIN_PATIENCE = 600.0   # seconds in which machines and benchmark have to find each other
 
 Listener = Callable[[list[Progress]], None]
+Beginning = Callable[[], None]
+"""Called when the warm-up is over everywhere, before the first measured request."""
 Word = tuple[int, Progress | None]
 
 
@@ -52,7 +54,7 @@ class Outcome(msgspec.Struct):
         return sum(progress.cpu_mean for progress in self.last) / len(self.last) if self.last else 0.0
 
 
-def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome:
+def local(job: Job, processes: int, folder: Path, listener: Listener, begins: Beginning) -> Outcome:
     """Run `job` in `processes` processes of this machine. Raises ConfigError when they cannot start."""
     commands, spools = [], []
     for part in range(processes):
@@ -60,20 +62,21 @@ def local(job: Job, processes: int, folder: Path, listener: Listener) -> Outcome
         write(job.for_part(part, processes), paper)
         commands.append([sys.executable, "-P", "-m", "infera_cli.loadtest.child", str(paper), str(spool)])
         spools.append(spool)
-    return run(commands, spools, listener)
+    return run(commands, spools, listener, begins)
 
 
-def run(commands: Sequence[Sequence[str]], spools: list[Path], listener: Listener) -> Outcome:
+def run(commands: Sequence[Sequence[str]], spools: list[Path], listener: Listener, begins: Beginning) -> Outcome:
     """Start `commands`, let them begin at one instant, and follow them to the end."""
     with _Family(commands) as family:
-        return _follow(family, spools, listener)
+        return _follow(family, spools, listener, begins)
 
 
-def _follow(family: _Family, spools: list[Path], listener: Listener) -> Outcome:
+def _follow(family: _Family, spools: list[Path], listener: Listener, begins: Beginning) -> Outcome:
     """One load from getting ready to the end."""
     outcome = Outcome(spools, family.last)
     try:
         family.follow("ready", listener)
+        begins()
         family.tell(f"go {perf_counter() + HEAD_START!r}")
         family.follow("done", listener)
     except KeyboardInterrupt:
@@ -94,7 +97,7 @@ class Cluster:
         self._command = [sys.executable, "-P", "-m", "infera_cli.loadtest.cluster", *words]
         self._family: _Family | None = None
 
-    def run(self, job: Job, folder: Path, listener: Listener) -> Outcome:
+    def run(self, job: Job, folder: Path, listener: Listener, begins: Beginning) -> Outcome:
         """Run `job` on all machines; the first time wait for them. Raises ConfigError when they do not come."""
         if self._family is None:
             self._family = _Family([self._command])
@@ -102,7 +105,7 @@ class Cluster:
         paper, spool = folder / "job.bin", folder / "spool.bin"
         write(job, paper)
         self._family.tell(f"job {msgspec.json.encode((str(paper), str(spool))).decode()}")
-        return _follow(self._family, [spool], listener)
+        return _follow(self._family, [spool], listener, begins)
 
     def close(self) -> None:
         """Let the machines go."""
