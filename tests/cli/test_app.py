@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,12 @@ def test_the_version_is_one_line(infera: Infera) -> None:
         (["config", "show", "--nope"], "no such option: --nope; see `infera config show --help`"),
         (["serve", "--admin-pin"], "no such option: --admin-pin; see `infera serve --help`"),
         (["serve", "--admin-opn"], "no such option: --admin-opn; did you mean --admin-open?"),
+        (["serve", "--open"], "no such option: --open; see `infera serve --help`"),
+        (["serve", "--polcy", "x"], "no such option: --polcy; did you mean --router-policy?"),
+        (["bench", "--rqst", "5"], "no such option: --rqst; did you mean --request-rate or --request-timeout?"),
+        (["bench", "--input-len", "5"], "no such option: --input-len; did you mean --random-input-len?"),
+        (["bench", "--timeout", "5"], "no such option: --timeout; see `infera bench --help`"),
+        (["simulate", "--rat", "5"], "no such option: --rat; did you mean --rate?"),
         (["serve", "--port"], "option '--port' requires an argument"),
         (["serve", "x"], "got unexpected extra argument(s) (x); see `infera serve --help`"),
         (["workers", "drain"], "missing argument 'WORKER'; see `infera workers drain --help`"),
@@ -89,6 +96,16 @@ def test_a_wrong_command_line_is_one_sentence(infera: Infera, argv: list[str], s
     code, out, err = infera(*argv)
     assert (code, out) == (2, "")
     assert err == f"error: {says}\n"
+
+
+@pytest.mark.parametrize("as_json", [["-o", "json"], ["--json"], ["--output=json"]])
+def test_errors_are_json_where_json_was_asked_for(infera: Infera, as_json: list[str]) -> None:
+    """On standard error, whoever found the fault; what follows `--` is another program's."""
+    for argv, says in ((["requests", *as_json, "--nope"], "--nope"), (["requests", *as_json, "-n", "x"], "--limit")):
+        code, out, err = infera(*argv)
+        assert (code, out) == (2, "")
+        assert says in json.loads(err)["error"]["message"]
+    assert infera("launch", "sim", "--", *as_json).err.startswith("error: nowhere to register")
 
 
 OUT_OF_RANGE = [

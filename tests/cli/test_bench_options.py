@@ -10,7 +10,7 @@ import pytest
 from infera_cli.cli import bench_options, simulate_options
 from infera_cli.cli.bench_checks import RANGES
 from infera_cli.cli.bench_options import spread
-from tests.cli.conftest import Infera
+from tests.cli.conftest import Infera, Result
 from tests.cli.targets import FAST, failing
 
 
@@ -18,9 +18,12 @@ from tests.cli.targets import FAST, failing
     ((), 2, "give the address"),
     (("--base-url", "localhost:8000"), 2, "is not an address"),
     (("--base-url", "http://127.0.0.1:9"), 1, "cannot reach 127.0.0.1:9"),
-    (("--base-url", "http://x", "--rate", "fast"), 2, "valid number"),
+    (("--base-url", "http://x", "--rate", "fast"), 2, "--rate must be a number, not 'fast'"),
     (("--base-url", "http://x", "--rate", "0"), 1, "above 0"),
-    (("--base-url", "http://x", "-n", "0"), 1, "--num-prompts must be at least 1, not 0"),
+    (("--base-url", "http://x", "-n", "0"), 1, "-n must be at least 1, not 0"),
+    (("--base-url", "http://x", "-n0"), 1, "-n must be at least 1, not 0"),
+    (("--base-url", "http://x", "--isl=0"), 1, "--isl must be at least 1, not 0"),
+    (("--base-url", "http://x", "--random-input-len", "0"), 1, "--random-input-len must be at least 1, not 0"),
     (("--base-url", "http://x", "--dataset-name", "multi-turn", "--turns", "0"), 1, "--turns must be at least 1"),
     (("--base-url", "http://x", "--request-timeout", "-1"), 1, "--request-timeout must be 0 or more"),
     (("--base-url", "http://x", "--sweep", "rate=1,2", "--find-max"), 2, "give --sweep or --find-max"),
@@ -59,7 +62,7 @@ from tests.cli.targets import FAST, failing
     (("--base-url", "http://x", "--sweep", "concurrency=nan"), 1, "--sweep"),
     (("--base-url", "http://x", "--sweep", "concurrency=1.5"), 1, "--sweep"),
     (("--base-url", "http://x", "--burstiness", "0.0000001", "--rate", "5"), 1, "--burstiness is between 0.01"),
-    (("--base-url", "http://x", "--rate", "1e300"), 1, "--request-rate is at most 1,000,000,000, not 1e+300"),
+    (("--base-url", "http://x", "--rate", "1e300"), 1, "--rate is at most 1,000,000,000, not 1e+300"),
     (("--base-url", "http://x", "--processes", "1000000"), 1, "--processes is at most 1,000, not 1000000"),
     (("--base-url", "http://x", "--processes", "0"), 1, "--processes"),
     (("--base-url", "http://x", "--max-error-rate", "2"), 1, "share"),
@@ -96,6 +99,34 @@ def test_no_number_is_taken_that_makes_no_sense(infera: Infera, command: str, na
         assert found.err.startswith("error: ")
         assert flag in found.err
         assert "fault in infera" not in found.err
+
+
+SPELLINGS = [
+    (command, flag, table[name][0])
+    for command, table in (("bench", bench_options.every()), ("simulate", simulate_options.every()))
+    for name in table if table[name][0] in (int, float, int | None, float | None)
+    for flag in (table[name][2].default, *table[name][2].param_decls)
+]
+
+
+@pytest.mark.parametrize(("command", "flag", "kind"), SPELLINGS)
+def test_a_word_where_a_number_belongs_is_one_sentence(infera: Infera, command: str, flag: str, kind: object) -> None:
+    """Every number of `bench` and `simulate`, in every spelling: the option as it was typed, and what it wants."""
+    wanted = "a whole number" if kind in (int, int | None) else "a number"
+    for value in ("abc", "", "1,5"):
+        assert infera(command, flag, value) == Result(2, "", f"error: {flag} must be {wanted}, not {value!r}\n")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("bench", "compare", "--seed", "x", "a", "b"), "--seed must be a whole number, not 'x'"),
+    (("bench", "--isl", "9" * 5000), "--isl must be a whole number, not '999999999999999999999999'…"),
+    (("record", "--for", "x"), "--for must be a number of seconds, e.g. 30, 1.5 or 10m, not 'x'"),
+    (("record", "--timeout", "x"), "--timeout must be a number of seconds, e.g. 30, 1.5 or 10m, not 'x'"),
+    (("simulate", "--workers", "x"), "--workers must look like 8 or 4..64, not 'x'"),
+])
+def test_other_numbers_are_refused_in_the_same_form(infera: Infera, words: tuple[str, ...], said: str) -> None:
+    """A word for a number says so in `bench compare`, `record` and `simulate`, too; exit 2."""
+    assert infera(*words) == Result(2, "", f"error: {said}\n")
 
 
 @pytest.mark.parametrize(("command", "name", "flag"), NUMBERS)
@@ -148,9 +179,12 @@ def test_options_that_do_something_are_taken_in_silence(infera: Infera) -> None:
 def test_a_failure_is_json_where_json_was_asked_for(infera: Infera) -> None:
     """-o json: stdout stays empty, stderr has one document, the exit code is the same."""
     for words, code, kind, said in (
-            (("bench", "--base-url", "http://x", "--rate", "0"), 1, "config_error", "--request-rate must be above 0"),
+            (("bench", "--base-url", "http://x", "--rate", "0"), 1, "config_error", "--rate must be above 0"),
             (("bench", "compare", "a.json"), 2, "usage_error", "give at least two"),
-            (("simulate", "--policy", "none"), 2, "usage_error", "--policy must be one of")):
+            (("simulate", "--policy", "none"), 2, "usage_error", "--policy must be one of"),
+            (("bench", "--rate", "x"), 2, "usage_error", "--rate must be a number"),
+            (("bench", "--rqst", "x"), 2, "usage_error", "did you mean --request-rate or --request-timeout?"),
+            (("workers", "list", "--timeout", "x"), 2, "usage_error", "--timeout must be a number of seconds")):
         found = infera(*words, "-o", "json")
         assert (found.code, found.out) == (code, "")
         error = json.loads(found.err)["error"]

@@ -68,7 +68,7 @@ def test_a_page_and_a_picture_are_written(infera: Infera, tmp_path: Path) -> Non
     (("-c", "4", "-d", "10"), 1, "for callers say how many requests"),
     (("--dataset-name", "mooncake"), 1, "give --dataset-path"),
     (("--max-num-batched-tokens", "128"), 1, "such an engine cannot be"),
-    (("--rate", "0"), 1, "--request-rate must be above 0"),
+    (("--rate", "0"), 1, "--rate must be above 0"),
     (("-n", "10", "--blocks", "2"), 1, "not one request was served"),
     (("--html", "/nowhere/a.html"), 1, "there is no folder /nowhere"),
 ])

@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 from infera_cli import __version__
 from infera_cli.cli.console import console
+from infera_cli.cli.failures import refuse, tell
 from infera_cli.cli.groups import CONTEXT, LazyGroup, Row
 from infera_cli.config.near import near
 from infera_cli.errors import InferaError
@@ -81,10 +82,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         return int(command()(args=list(argv), prog_name="infera", standalone_mode=False) or 0)
     except InferaError as fault:
-        console.error(fault.message)
-        return fault.exit_code
+        return tell(fault, argv)
     except TyperException as fault:
-        return _usage(fault)
+        return _usage(fault, argv)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except (BrokenPipeError, SystemExit) as end:
@@ -102,13 +102,12 @@ def _unread(end: BrokenPipeError | SystemExit) -> int:
     return 0
 
 
-def _usage(fault: TyperException) -> int:
+def _usage(fault: TyperException, argv: Sequence[str]) -> int:
     """What Typer has to say about the command line, in our form."""
     if type(fault).__name__ == "NoArgsIsHelpError":
         console.say(fault.format_message())
         return fault.exit_code
-    console.error(_sentence(fault))
-    return fault.exit_code
+    return refuse(_sentence(fault), fault.exit_code, argv)
 
 
 def _sentence(fault: TyperException) -> str:
@@ -120,8 +119,9 @@ def _sentence(fault: TyperException) -> str:
 
 
 def _no_such_option(message: str, option: str, context: Any) -> str:
-    meant = near(option, _options(context)) if context else None
-    hint = f"did you mean {meant}?" if meant else f"see `{context.command_path} --help`" if context else "see --help"
+    meant = near(option, _options(context)) if context else []
+    where = f"`{context.command_path} --help`" if context else "--help"
+    hint = f"did you mean {' or '.join(meant)}?" if meant else f"see {where}"
     return f"{_lower(message.rstrip('.'))}; {hint}"
 
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from infera_cli.cli.bench_checks import first_look
-from infera_cli.cli.bench_errors import spoken
 from infera_cli.cli.bench_options import options, spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import CONTEXT, PlainCommand, PlainGroup
@@ -52,7 +51,7 @@ def bench(ctx: typer.Context, asked: dict[str, Any]) -> int:
     """
     if ctx.invoked_subcommand is not None:
         return 0
-    return spoken(lambda: _checked(ctx, asked), asked["output"])
+    return _checked(ctx, asked)
 
 
 def _checked(ctx: typer.Context, asked: dict[str, Any]) -> int:
@@ -182,7 +181,7 @@ def compare(results: Results, html: Html = None, output: Output = "table", seed:
     \b
     infera bench compare before.json after.json --html compare.html
     """
-    return spoken(lambda: _compared(results, html, output, seed), output)
+    return _compared(results, html, output, seed)
 
 
 def _compared(results: list[str], html: str | None, output: str, seed: int) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from infera_cli.cli.groups import spelled
 from infera_cli.errors import ConfigError, UsageError
 
 
@@ -61,7 +62,7 @@ def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
     """
     from infera_cli.workload.names import FROM_FILE, MEANT_FOR, resolve
 
-    flags = {param.name: param.opts[0] for param in ctx.command.params}
+    flags = {param.name: spelled(ctx, param) for param in ctx.command.params}
     for name, found in RANGES.items():
         value = asked.get(name)
         if value is not None and (fault := found.fault(value)):

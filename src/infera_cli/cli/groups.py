@@ -14,6 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from infera_cli.errors import UsageError
+
 WIDTH = 100
 _SENTENCE = 1000    # no first sentence is as long
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
@@ -29,19 +31,67 @@ class _AsTyped:
         return () if value is None and param.multiple else value
 
 
-_AS_TYPED = _AsTyped()
+class _Number:
+    """Stands in for it where a number is wanted: it would take as long, and refuse in words of its own."""
+
+    def __init__(self, kind: type[int | float], words: str) -> None:
+        self._kind, self._words = kind, words
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The number that was typed. Raises UsageError."""
+        if value is None:
+            return None
+        try:
+            return self._kind(value)
+        except ValueError:
+            raise UsageError(f"{spelled(ctx, param)} must be {self._words}, not {_short(value)}") from None
+
+
+_AS_TYPED, _WHOLE, _ANY = _AsTyped(), _Number(int, "a whole number"), _Number(float, "a number")
+_TYPED = "infera_cli.typed"
+_SHOWN = 24     # characters of a value that is refused
+
+
+def spelled(ctx: Any, param: Any) -> str:
+    """The option as the user wrote it, who may know one spelling of several; else its first."""
+    typed: list[str] = ctx.meta.get(_TYPED, [])
+    names = [name for name in param.opts if any(_names(word, name) for word in typed)]
+    return str((names or param.opts)[0])
+
+
+def _names(word: str, option: str) -> bool:
+    """Whether a word of the command line is `--option`, `--option=…`, `-o` or `-o…`."""
+    return word.partition("=")[0] == option or (not option.startswith("--") and word.startswith(option))
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
 class _Light:
-    """Parameters of plain types are taken as they were typed."""
+    """Parameters of plain types are taken as they were typed, numbers are read in our words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, and remember how the options were written."""
+        ctx.meta[_TYPED] = list(args)
+        found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        return found
 
     def get_params(self, ctx: Any) -> Any:
         """All parameters, `--help` included."""
         params = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
-            if param.type_descriptor.annotation in _AsTyped.PLAIN:
-                param._runtime_param = _AS_TYPED  # noqa: SLF001 - without it, only slower
+            reader = _reader(param.type_descriptor.annotation)
+            if reader is not None:
+                param._runtime_param = reader  # noqa: SLF001 - without it, only slower
         return params
+
+
+def _reader(kind: Any) -> Any:
+    """What reads a value of `kind`; None where Typer does."""
+    if kind in _AsTyped.PLAIN:
+        return _AS_TYPED
+    return _WHOLE if kind is int else _ANY if kind is float else None
 
 
 class PlainCommand(_Light, TyperCommand):

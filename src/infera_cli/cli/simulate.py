@@ -8,7 +8,6 @@ from typing import Any
 import typer
 
 from infera_cli.cli.bench_checks import first_look
-from infera_cli.cli.bench_errors import spoken
 from infera_cli.cli.bench_options import spread
 from infera_cli.cli.console import console
 from infera_cli.cli.groups import PlainCommand, verb
@@ -41,7 +40,7 @@ def simulate(ctx: typer.Context, asked: dict[str, Any]) -> int:
     The same seed gives the same figures. Exit code: 0 fine, 1 nothing was served, or no number of workers kept
     the limits of --goodput.
     """
-    return spoken(lambda: _simulated(ctx, asked), asked["output"])
+    return _simulated(ctx, asked)
 
 
 def _simulated(ctx: typer.Context, asked: dict[str, Any]) -> int:

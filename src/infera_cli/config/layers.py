@@ -154,7 +154,7 @@ def _from_table(rows: Mapping[str, Setting], table: Table) -> Layer:
             if key.replace("_", "-") in LATER:
                 raise refuse(key.replace("_", "-"), f"{key!r} in {table.path}")
             meant = near(key.replace("_", "-"), [row.flag for row in rows.values()])
-            hint = f"; did you mean {meant!r}?" if meant else ""
+            hint = f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
             raise ConfigError(f"{table.path}: unknown key {key!r} in [{table.section}]{hint}")
         try:
             layer[name] = (rows[name].kind.take(value), Origin("file", str(table.path)))
