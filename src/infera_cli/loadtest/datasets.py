@@ -86,7 +86,11 @@ def tokenizer(path: str | None) -> Count | None:
     place = Path(path)
     place = place / "tokenizer.json" if place.is_dir() else place
     try:
-        loaded = Tokenizer.from_file(str(place))
+        content = place.read_bytes()    # ourselves, since the library names no cause that people would know
+    except OSError as error:
+        raise ConfigError(f"cannot read the tokenizer {place}: {error.strerror}", param="--tokenizer") from None
+    try:
+        loaded = Tokenizer.from_buffer(content)
     except Exception as error:  # noqa: BLE001  # the library raises a bare Exception
         raise ConfigError(f"cannot load the tokenizer {place}: {error}", param="--tokenizer") from None
     return lambda text: len(loaded.encode(text, add_special_tokens=False).ids)
