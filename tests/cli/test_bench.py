@@ -27,6 +27,8 @@ def test_r170_the_allowed_error_share_decides(infera: Infera, share: int, code: 
         found = infera("bench", "--base-url", target.url, "-n", "100", "-c", "8", "--max-error-rate", "0.1", *FAST)
     assert found.code == code
     assert f"{share} × http_500" in found.out
+    last = f", but {share} of 100 requests failed, more than --max-error-rate 0.1 (exit 1)" if code else ""
+    assert found.out.rstrip().splitlines()[-1].endswith(f"ED{last}" if "DEGRADED" in found.out else f"VALID{last}")
 
 
 def test_r170_nothing_to_send_is_an_error(infera: Infera) -> None:
@@ -135,6 +137,7 @@ def test_a_gate_decides_the_exit_code(infera: Infera) -> None:
         found = infera("bench", "--base-url", target.url, "-n", "2", *FAST, "--gate", "cpu:1", "hits:0.9")
     assert found.code == 1
     assert "missed   hits is 0, asked was ≥ 0.9" in found.out
+    assert found.out.rstrip().endswith(", but a limit of --gate was missed (exit 1)")
 
 
 def test_json_on_stdout_is_only_json(infera: Infera) -> None:
@@ -243,7 +246,10 @@ def test_a_search_in_which_every_request_fails_is_exit_1(infera: Infera) -> None
     with failing(100) as target:
         found = infera("bench", "--base-url", target.url, "--find-max", "--goodput", "ttft:500", "-n", "4", *FAST)
     assert found.code == 1
-    assert re.search(r"not even concurrency 1 keeps .*; 4 of 4 requests failed there \(4 × http_500\)", found.out)
+    assert re.search(r"not even concurrency 1 keeps .*; 4 of 4 requests failed there \(4 × http_500\)\s\(exit 1\)\n",
+                     found.out)
+    assert found.err.startswith("searching the highest concurrency (1 to 4,096 callers) with 95% of requests within")
+    assert re.search(r"^concurrency=1: VALID, .*, 0.0% in limits, 4 failed$", found.err, re.MULTILINE)
 
 
 def test_a_gate_missed_at_the_load_that_was_found_is_exit_1(infera: Infera) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from infera_cli.report import compared, console, files, page, plots, rows, tables, words
-from infera_cli.report.progress import Bar
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
 from infera_cli.workload.figures import Figures
@@ -54,7 +52,7 @@ def test_the_console_report_has_every_part() -> None:
     for said in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
                  "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
                  "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
-                 "input, steady part", "input and output, whole run", "completed, steady part",
+                 "input and output, whole run", "sent, between first and last request",
                  "TTFT, failures as ∞", "within all limits", "1 × http_500: <boom>",
                  "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
         assert said in told
@@ -351,44 +349,3 @@ def test_a_comparison_has_a_row_of_failures() -> None:
     assert re.search(r"failed requests +share +1 of 101 +1 of 101 +\+0\.0 pp +-4\.\d … \+4\.\d pp +no clear diff", told)
     both = Document((run(),), "0"), Document((run(),), "0")
     assert "<td>1 of 101</td>" in page.comparison(("a.json", "b.json"), both, cells)
-
-
-class Process(msgspec.Struct):
-    state: str = "running"
-    done: int = 0
-    failed: int = 0
-    open: int = 0
-    ttft: float | None = None
-    lag: float = 0.0
-
-
-class Plan(msgspec.Struct):
-    cell: str = ""
-    repeat: int = 0
-    requests: int | None = None
-    seconds: float | None = None
-
-
-def test_progress_tells_rate_open_ttft_errors_and_time_left() -> None:
-    """Half of 100 requests after 10 s: 50 %, 10 s left, the rate of late, the worst lag."""
-    bar = Bar(Console(file=None, force_terminal=False))
-    bar.begin(Plan("rate=5", 1, requests=100))
-    assert bar.line([Process(state="ready")], 0.0) == "getting ready…"
-    bar.line([Process(done=0)], 0.0)
-    bar.line([Process(done=40)], 8.0)
-    line = bar.line([Process(done=25, failed=1, open=3, ttft=0.2), Process(done=23, failed=1, lag=0.004)], 10.0)
-    assert "rate=5#2" in line
-    assert " 50% 0:10 left" in line
-    for said in ("4.0 req/s", "3 open", "TTFT 200 ms", "2 errors", "lag 4 ms"):
-        assert said in line
-    bar.end()
-
-
-def test_progress_of_a_timed_run_counts_down() -> None:
-    """With a duration the time itself is the progress; with neither, the number done."""
-    bar = Bar(Console(force_terminal=False))
-    bar.begin(Plan(seconds=60.0))
-    bar.line([Process()], 0.0)
-    assert " 25% 0:45 left" in bar.line([Process(done=7)], 15.0)
-    bar.begin(Plan())
-    assert "7 done" in bar.line([Process(done=7)], 1.0)

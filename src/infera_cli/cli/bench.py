@@ -93,7 +93,9 @@ def _reported(asked: dict[str, Any]) -> tuple[Any, list[str]]:
     outputs.check()
     watch = Watch()
     try:
-        document = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details).run()
+        bench = Bench(wanted, watch, patience=asked["ready_check"], details=outputs.details)
+        watch.searches(wanted)
+        document = bench.run()
     finally:
         watch.close()
     lost = outputs.write(document)
@@ -131,7 +133,7 @@ def patient() -> Iterator[list[float]]:
 def _show(document: Any, view: dict[str, Any]) -> None:
     from infera_cli.report import console as report
 
-    console.data(report.report(document, colour=console.colour(sys.stdout), **view))
+    console.data(report.report(document, colour=console.colour(sys.stdout), code=exit_code(document), **view))
 
 
 def exit_code(document: Any) -> int:

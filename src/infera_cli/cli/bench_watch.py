@@ -20,6 +20,16 @@ class Watch:
         self._said: Any = None
         self._bar = Bar(Console(stderr=True, no_color=not console.colour(sys.stderr)))
 
+    def searches(self, wanted: Any) -> None:
+        """Say what a search (`loadtest.options.Options.find_max`) will do: it takes long."""
+        from infera_cli.loadtest.options import DEFAULT_PROMPTS
+        from infera_cli.report.words import search_begins
+
+        if wanted.find_max and wanted.slos:
+            count = DEFAULT_PROMPTS if wanted.count is None and wanted.duration is None else wanted.count
+            console.say(search_begins(wanted.find_max, wanted.attainment, wanted.slos, count=count,
+                                      duration=wanted.duration))
+
     def begins(self, plan: Any) -> None:
         """A run is about to start."""
         self._plan = plan
@@ -37,7 +47,7 @@ class Watch:
 
     def ended(self, run: Any) -> None:
         """Say how a run of several came out; a single one has its report."""
-        from infera_cli.report.rows import failed, number, title
+        from infera_cli.report.rows import failed, in_limits, number, title
         from infera_cli.report.words import status
 
         self._bar.end()
@@ -47,7 +57,8 @@ class Watch:
             rate = number(run.figures.rates.overall_requests)
             lost = failed(run)
             bad = f", {lost} the router failed" if "past" in lost else f", {lost} failed" if lost != "0" else ""
-            console.say(f"{title(run)}: {status(run)}, {rate} req/s{median}{bad}")
+            kept = f", {in_limits(run.figures)} in limits" if run.figures.attainment else ""
+            console.say(f"{title(run)}: {status(run)}, {rate} req/s{median}{kept}{bad}")
 
     def close(self) -> None:
         """Whatever happened, leave the terminal as it was."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from infera_cli.report import rows, tables, words
+from infera_cli.report import ending, rows, tables, words
 from infera_cli.report.tables import Grid
 from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
@@ -31,19 +31,22 @@ class View(NamedTuple):
 
 def report(
     document: Document, *, width: int | None = None, colour: bool = False,
-    metrics: tuple[str, ...] = (), statistics: tuple[str, ...] = rows.STATISTICS,
+    metrics: tuple[str, ...] = (), statistics: tuple[str, ...] = rows.STATISTICS, code: int = 0,
 ) -> str:
-    """The whole document as text; as wide as the terminal where nothing else is said."""
-    view = View(metrics, statistics)
-    blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view)]
+    """The whole document as text; as wide as the terminal where nothing else is said. `code` is what the command
+    exits with, and its reason the last line."""
+    view, found = View(metrics, statistics), document.findings.get("find_max")
+    alone = code if len(document.runs) == 1 and not found else 0
+    blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view, alone)]
     if len(document.runs) > 1:
-        blocks += [_overview(document), Text()]
+        blocks += [_overview(document), *([Text(ending.AGAIN, style="dim")] if _again(document) else []), Text()]
     cut = words.interrupted(document)
     if cut and not (len(document.runs) == 1 and document.runs[0].partial):      # whose header says so
         blocks.append(Text(cut, style="bold yellow"))
-    found = document.findings.get("find_max")
     if found:
-        blocks.append(Text(words.find_max(found, document.runs), style="bold"))
+        blocks.append(Text(ending.search(document, code), style="bold"))
+    elif said := ending.last(document, code):
+        blocks.append(Text(said, style="bold red"))
     return render(blocks, width=width, colour=colour)
 
 
@@ -58,7 +61,7 @@ def render(blocks: Sequence[RenderableType], *, width: int | None, colour: bool)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _run(run: Run, view: View) -> list[RenderableType]:
+def _run(run: Run, view: View, code: int) -> list[RenderableType]:
     latency = _latency_table(run.figures, "latency, ms", view, adjusted=True)
     blocks: list[RenderableType] = [*_header(run), latency, Text()]
     split = rows.router(run.figures)
@@ -70,8 +73,8 @@ def _run(run: Run, view: View) -> list[RenderableType]:
         blocks += [_latency_table(run.direct, "latency past the router (--direct), ms", view), Text()]
         blocks += _failures("past the router:", run.direct.counts)
         blocks += [Text(line) for line in (*rows.overhead(run), "")]
-    blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts), *_verdict(run)]
-    return blocks
+    blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts)]
+    return [*blocks, *_verdict(run, code)]
 
 
 def _header(run: Run) -> list[RenderableType]:
@@ -132,12 +135,16 @@ def _failures(of: str, counts: Counts) -> list[RenderableType]:
     return list(lines)
 
 
-def _verdict(run: Run) -> list[RenderableType]:
+def _verdict(run: Run, code: int) -> list[RenderableType]:
     found = run.verdict
-    lines = [Text(f"note     {warning}", style="yellow") for warning in found.warnings]
-    said = words.status(run) + (": " + "; ".join(found.reasons) if found.reasons else "")
+    lines = [Text(f"note     {said}", style="yellow") for said in (*found.warnings, *ending.notes(run))]
     lines += [Text(f"missed   {limit}", style="bold red") for limit in found.missed]
-    return [*lines, Text(said, style=COLOURS[found.status]), Text("")]
+    bad = any(ending.failing(run))
+    return [*lines, Text(ending.verdict(run, code), style="bold red" if bad else COLOURS[found.status]), Text("")]
+
+
+def _again(document: Document) -> bool:
+    return any(run.repeat for run in document.runs)
 
 
 def _overview(document: Document) -> Grid:

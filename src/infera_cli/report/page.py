@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from infera_cli.report import compared, plots, rows, words
+from infera_cli.report import compared, ending, plots, rows, words
 from infera_cli.workload.comparison import Row
 from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.figures import Counts, Figures
@@ -80,7 +80,8 @@ def _overview(document: Document) -> Iterator[str]:
     cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
     yield "<h2>All runs</h2>"
     yield table(rows.OVERVIEW, ((*rows.overview(run), words.status(run)) for run in document.runs))
-    yield '<p class="quiet">latencies in ms</p>'
+    again = f"; {escape(ending.AGAIN)}" if any(run.repeat for run in document.runs) else ""
+    yield f'<p class="quiet">latencies in ms{again}</p>'
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
     if any(figures.attainment is not None for _cell, figures in cells):
         drawn.append(("share within the limits", plots.attainment(cells)))
@@ -90,9 +91,8 @@ def _overview(document: Document) -> Iterator[str]:
 def _run(run: Run) -> Iterator[str]:
     figures, verdict = run.figures, run.verdict
     yield f"<h2>{escape(rows.title(run))}</h2>"
-    said = verdict.status + (": " + "; ".join(verdict.reasons) if verdict.reasons else "")
-    partial = " (partial: interrupted)" if run.partial else ""
-    yield f'<p><span class="verdict {verdict.status}">{escape(said + partial)}</span></p>'
+    colour = "INVALID" if any(ending.failing(run)) else verdict.status
+    yield f'<p><span class="verdict {colour}">{escape(ending.verdict(run))}</span></p>'
     client = f"{run.client.host}, {run.client.processes} process(es), {run.client.placement}"
     yield (
         f'<p class="quiet">{escape(str(run.target["url"]))} · {escape(str(run.options.get("model")))} · '
@@ -102,7 +102,7 @@ def _run(run: Run) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li><b>missed: {escape(text)}</b></li>" for text in verdict.missed) + "</ul>"
     if lines := words.behind(run):
         yield f'<p class="quiet">{"<br>".join(map(escape, lines))}</p>'
-    yield _list(verdict.warnings)
+    yield _list((*verdict.warnings, *ending.notes(run)))
     yield pictures(_drawings(figures))
     yield _latency_table("Latency, ms", rows.latencies(figures), rows.adjusted(figures))
     if rows.few(figures):

@@ -13,6 +13,8 @@ from rich.text import Text
 
 RATE_WINDOW = 5.0   # seconds over which the completion rate is taken
 WIDTH = 16
+GETTING_READY = "getting ready…"
+NO_MORE = ", no new ones"
 
 
 class Running(Protocol):
@@ -70,7 +72,7 @@ class Bar:
         self._plan, self._start = plan, None
         self._marks.clear()
         if self._console.is_terminal:
-            self._live = Live(Text("getting ready…"), console=self._console, transient=True, auto_refresh=False)
+            self._live = Live(Text(GETTING_READY), console=self._console, transient=True, auto_refresh=False)
             self._live.start()
 
     def show(self, running: Sequence[Running]) -> None:
@@ -88,17 +90,20 @@ class Bar:
     def line(self, running: Sequence[Running], now: float) -> str:
         """One line about all processes, at `now` seconds."""
         plan = self._plan
-        if plan is None or all(process.state in ("starting", "ready") for process in running):
-            return "getting ready…"
+        if plan is None:
+            return GETTING_READY
+        cell = f"{plan.cell} #{plan.repeat + 1}".strip() if plan.repeat else plan.cell
+        if all(process.state in ("starting", "ready") for process in running):
+            return "  ".join(part for part in (cell, GETTING_READY) if part)
         self._start = now if self._start is None else self._start
         done = sum(process.done for process in running)
         failed = sum(process.failed for process in running)
         known = [process.ttft for process in running if process.ttft is not None]
         ttft = f"TTFT {sum(known) / len(known) * 1e3:.0f} ms" if known else "TTFT -"
+        over = NO_MORE if plan.seconds and now - self._start > plan.seconds + 1 else ""
         parts = [
-            f"{plan.cell}#{plan.repeat + 1}" if plan.repeat else plan.cell,
-            self._bar(plan, done + failed, now - self._start),
-            f"{self._rate(done, now):.1f} req/s", f"{sum(process.open for process in running)} open", ttft,
+            cell, self._bar(plan, done + failed, now - self._start),
+            f"{self._rate(done, now):.1f} req/s", f"{sum(process.open for process in running)} open{over}", ttft,
             f"{failed} errors", f"lag {max(process.lag for process in running) * 1e3:.0f} ms",
         ]
         return "  ".join(part for part in parts if part)

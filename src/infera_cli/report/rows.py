@@ -53,7 +53,7 @@ class Latency(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A number with a name and a unit; None is shown as `-`."""
+    """A number with a name and a unit; None: there is none."""
 
     label: str
     value: float | None
@@ -129,15 +129,19 @@ def sizes(figures: Figures) -> list[tuple[str, Distribution]]:
 
 
 def rates(run: Run) -> Iterator[Fact]:
-    """Everything per second, and what goes with it."""
+    """Everything per second, and what goes with it; what this run does not have is left out."""
+    return (fact for fact in _rates(run) if fact.value is not None)
+
+
+def _rates(run: Run) -> Iterator[Fact]:
     figures = run.figures
     found, counts = figures.rates, figures.counts
     dataset = run.options.get("dataset", {})
     talks = dataset.get("name") in CONVERSATIONS or dataset.get("multi_turn")
     yield Fact("asked rate", found.offered_requests, "conversations/s" if talks else "req/s")
-    if found.late_s:
+    if found.offered_requests is not None:
         yield Fact("reached rate", found.achieved_requests, "conversations/s" if talks else "req/s")
-    yield Fact("sent", found.sent_requests if counts.sent > 1 else None, "req/s")
+    yield Fact("sent, between first and last request", found.sent_requests if counts.sent > 1 else None, "req/s")
     yield Fact("completed, whole run", found.overall_requests, "req/s")
     yield Fact("completed, steady part", found.steady_requests, "req/s")
     yield Fact("completed, between first and last completion", found.between_completions, "req/s")
@@ -147,8 +151,7 @@ def rates(run: Run) -> Iterator[Fact]:
     yield Fact("input, steady part", found.steady_input_tokens, "tok/s")
     yield Fact("output, steady part", found.steady_output_tokens, "tok/s")
     yield Fact("output, busiest second", found.peak_output_tokens, "tok/s")
-    if found.goodput is not None:
-        yield Fact("goodput", found.goodput, "req/s")
+    yield Fact("goodput", found.goodput, "req/s")
     yield Fact("whole run", found.window_s, "s")
     yield Fact("open requests, mean", figures.concurrency.mean, "")
     yield Fact("open requests, peak", float(figures.concurrency.peak), "")

@@ -8,10 +8,14 @@ from typing import Any
 
 from infera_cli.workload.comparison import failed
 from infera_cli.workload.figures import Counts, Figures
+from infera_cli.workload.goodput import Slo
 from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
+from infera_cli.workload.search import CEILING, PATIENCE
 
 LISTED = 8  # workers named in the header
+LEVELS = 10     # of load, that a search usually tries
+MINUTES = 120   # seconds from which a time is told in minutes
 
 
 def counted(counts: Counts) -> str:
@@ -67,6 +71,28 @@ def _classes(runs: Sequence[Run]) -> str:
 
 
 # ── the search ───────────────────────────────────────────────────────────────────────────────────────
+def search_begins(
+    kind: str, attainment: float, limits: Sequence[Slo], *, count: int | None, duration: float | None
+) -> str:
+    """What --find-max is about to do, and how long that takes."""
+    kept = ", ".join(f"{slo.kind} ≤ {slo.limit * 1e3:g} ms" for slo in limits)
+    what = f"{kind} (1 to {CEILING:,} {'callers' if kind == 'concurrency' else 'req/s'})"
+    return (
+        f"searching the highest {what} with {attainment:.0%} of requests within {kept}: twice as much until it"
+        f" fails, then the middle; a probe is {_probe(kind, count, duration)}, and a level takes up to {PATIENCE}"
+    )
+
+
+def _probe(kind: str, count: int | None, duration: float | None) -> str:
+    """The length of one probe; of ten levels, the usual number, where it is known."""
+    if duration is None:
+        return f"{count:,} requests" + (f", {count:,} s at the first level" if kind == "rate" else "")
+    short, long = LEVELS * duration, LEVELS * PATIENCE * duration
+    whole = f"{short:.3g} to {long:.3g} s" if long < MINUTES else f"{short / 60:.2g} to {long / 60:.2g} min"
+    first = f"{count:,} requests or " if count is not None else ""
+    return f"{first}{duration:g} s of load ({LEVELS} levels, as is usual: {whole})"
+
+
 def find_max(found: dict[str, Any], runs: Sequence[Run] = ()) -> str:
     """The result of --find-max in a sentence; `runs` are the probes, by which its ends may be in doubt."""
     kind, low, high = found["kind"], found["passed"], found["failed"]
