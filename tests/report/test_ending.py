@@ -50,6 +50,14 @@ def test_the_last_line_says_why_the_exit_code_is_not_0(found: Run, said: str) ->
     assert said.replace(f" (exit {found.verdict.exit_code})", "") in page.report(Document((found,), "0"))
 
 
+def test_a_run_is_not_blamed_for_what_ended_the_benchmark() -> None:
+    """The second run of a sweep could not begin: exit 1, and the first one is VALID without a word."""
+    document = Document((run("rate=1"),), "0", {"failed": "why"})
+    shown = console.report(document, code=1, width=200).rstrip()
+    assert "\nVALID\n" in shown
+    assert shown.splitlines()[-1].startswith("PARTIAL: the benchmark could not go on (why)")
+
+
 def test_what_is_wrong_is_not_green() -> None:
     """VALID in green is for runs that exit 0."""
     assert "\x1b[32mVALID" not in console.report(Document((run(bad=5),), "0"), colour=True, code=1)

@@ -36,7 +36,7 @@ def report(
     """The whole document as text; as wide as the terminal where nothing else is said. `code` is what the command
     exits with, and its reason the last line."""
     view, found = View(metrics, statistics), document.findings.get("find_max")
-    alone = code if len(document.runs) == 1 and not found else 0
+    alone = document.runs[0].verdict.exit_code if code and len(document.runs) == 1 and not found else 0
     blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view, alone)]
     if len(document.runs) > 1:
         blocks += [_overview(document), *([Text(ending.AGAIN, style="dim")] if _again(document) else []), Text()]
