@@ -8,9 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from infera_cli.report import console, ending, page
+from infera_cli.workload.cutoff import RunEnd
 from infera_cli.workload.gates import parse as parse_gates
+from infera_cli.workload.goodput import parse as parse_limits
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run
+from infera_cli.workload.sample import Sample
 from infera_cli.workload.verdict import Circumstances, judge
 from tests.workload.samples import failure, sample
 
@@ -120,3 +123,34 @@ def test_a_run_that_takes_longer_than_its_duration_says_why() -> None:
                     " 30 s more (--grace)")
     assert not list(ending.notes(run(duration=2.0, grace=30.0)))
     assert not list(ending.notes(replace(run(duration=0.5), partial=True)))
+
+
+def ended(*open_ones: Sample, slos: tuple[str, ...] = ()) -> Run:
+    """Three answers, and what was open when a run with --grace 1 ended."""
+    samples = [sample(n, 0.1) for n in range(3)] + [RunEnd(1.0).judged(one) for one in open_ones]
+    figures = Tally(parse_limits(slos)).update(samples).figures()
+    return replace(run(), figures=figures, verdict=judge(figures, Circumstances()))
+
+
+def hung(end: float) -> Sample:
+    """Sent at 0, and without a token at `end`."""
+    return failure("incomplete", 0.0, end)
+
+
+def test_requests_that_hung_until_the_run_ended_are_in_the_last_line() -> None:
+    """Exit 1, in words, and in the list of failures what they waited for."""
+    found = ended(hung(4.0), hung(4.0))
+    assert told(found, code=1) == (
+        "VALID, but 2 of 5 requests failed, 2 of which still waited for a token when the run ended (exit 1)")
+    assert "2 × timeout_run_end: no token in 4 s, when the run ended (-d and --grace)" in console.report(
+        Document((found,), "0"), width=200)
+
+
+def test_what_was_cut_off_is_judged_where_that_is_certain_and_that_is_told() -> None:
+    """One had missed the limit, two could still have kept it: a note each, and nothing where there is no limit."""
+    found = ended(hung(0.9), hung(0.2), hung(0.3), slos=("ttft:500",))
+    assert list(ending.notes(found))[-2:] == [
+        "1 requests that were cut off had missed a limit by then, and count as such",
+        "2 requests that were cut off could still have kept the limits, and are not judged"]
+    assert "within all limits" in console.report(Document((found,), "0"))
+    assert not [said for said in ending.notes(ended(hung(0.9))) if "cut off" in said]

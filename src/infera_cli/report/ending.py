@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from infera_cli.report import rows, words
 from infera_cli.workload.comparison import failed
+from infera_cli.workload.cutoff import TIMEOUT
 from infera_cli.workload.result import Document, Run
 from infera_cli.workload.verdict import EXIT_FAILED, EXIT_INVALID, error_rate
 
@@ -21,6 +22,7 @@ def notes(run: Run) -> Iterator[str]:
     """What a reader may take for a fault and is none."""
     yield from _dice(run)
     yield from _longer(run)
+    yield from _cut_off(run)
 
 
 def _dice(run: Run) -> Iterator[str]:
@@ -49,6 +51,15 @@ def _longer(run: Run) -> Iterator[str]:
         )
 
 
+def _cut_off(run: Run) -> Iterator[str]:
+    """What the end of the run cut off is within the limits or not only where that is certain."""
+    found = run.figures.attainment
+    if found is not None and found.cut_off_missed:
+        yield f"{found.cut_off_missed:,} requests that were cut off had missed a limit by then, and count as such"
+    if found is not None and found.cut_off_open:
+        yield f"{found.cut_off_open:,} requests that were cut off could still have kept the limits, and are not judged"
+
+
 # ── the verdict ──────────────────────────────────────────────────────────────────────────────────────
 def verdict(run: Run, code: int = 0) -> str:
     """Whether the figures can be trusted, what went wrong besides, and the exit code where it is that of the run."""
@@ -68,7 +79,9 @@ def failing(run: Run) -> Iterator[str]:
     if any(error_rate(half) > allowed for half in halves):
         bad, judged = failed(halves)
         limit = f", more than --max-error-rate {allowed:g}" if allowed else ""
-        yield f"{bad:,} of {judged:,} requests failed{limit}"
+        silent = sum(half.counts.failures.get(TIMEOUT, 0) for half in halves)
+        waited = f", {silent:,} of which still waited for a token when the run ended" if silent else ""
+        yield f"{bad:,} of {judged:,} requests failed{limit}{waited}"
     missed = len(run.verdict.missed)
     if missed:
         yield "a limit of --gate was missed" if missed == 1 else f"{missed} limits of --gate were missed"

@@ -72,6 +72,8 @@ class Attainment(msgspec.Struct, frozen=True):
     judged: int
     good: int
     met: dict[str, int]
+    cut_off_missed: int = 0     # of the judged: cut off by the end of the run, with a limit missed by then
+    cut_off_open: int = 0       # not judged: cut off by the end of the run, and could still have kept the limits
 
 
 class Figures(msgspec.Struct, frozen=True):

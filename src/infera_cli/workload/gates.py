@@ -13,12 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from infera_cli.errors import ConfigError, UsageError
+from infera_cli.workload.cutoff import TIMEOUT
 from infera_cli.workload.figures import Figures
 
 FAILURES = (
     "connect", "tls", "reset", "closed", "truncated", "empty", "malformed", "not_streamed", "encoded", "not_sent",
     "error_event",
-    "engine_abort", "timeout_connect", "timeout_first_token", "timeout_idle", "timeout_total",
+    "engine_abort", "timeout_connect", "timeout_first_token", "timeout_idle", "timeout_total", TIMEOUT,
 )
 
 

@@ -2,6 +2,9 @@
 
 A request is good when it succeeded and met every limit (≤). Goodput is good / window; attainment is
 good / *sent*: a failure stays in the denominator. An answer of one token has TPOT 0 (bench-and-cli §0.3).
+
+What the end of the run cut off (R158) is judged where it is certain what it came to: a limit that was missed by then
+stays missed. A request that could still have kept them all is left out, and counted as such.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from infera_cli.errors import ConfigError, UsageError
-from infera_cli.workload.sample import Sample
+from infera_cli.workload.sample import INCOMPLETE, Sample
 
 KINDS = ("ttft", "ttft_sched", "tpot", "e2el", "e2el_sched")
 
@@ -28,6 +31,15 @@ class Slo(msgspec.Struct, frozen=True):
         if not sample.ok:
             return False
         found = value(sample, self.kind)
+        return found is not None and found <= self.limit
+
+    def lost(self, sample: Sample) -> bool:
+        """Whether a request that was cut off had missed it by then, whatever would have come."""
+        return (least(sample, self.kind) or 0.0) > self.limit
+
+    def held(self, sample: Sample) -> bool:
+        """Whether a request that was cut off had kept to it by then, whatever would have come."""
+        found = value(sample, self.kind) if self.kind.startswith("ttft") else None
         return found is not None and found <= self.limit
 
 
@@ -69,16 +81,41 @@ def tpot(sample: Sample, short: float | None = None) -> float | None:
     return (sample.last - sample.first) / (tokens - 1)
 
 
+def least(sample: Sample, kind: str) -> float | None:
+    """What the figure `kind` of a request that was cut off would have come to at least; None where that is open.
+
+    Chunks are no tokens: how many there will be is known only where the length was set. Where the server counts them
+    chunk by chunk, TPOT is taken as it is so far.
+    """
+    if kind == "tpot":
+        return _least_tpot(sample)
+    if kind.startswith("ttft") and sample.first is not None:
+        return value(sample, kind)
+    start = sample.scheduled if kind.endswith("_sched") else sample.sent
+    return None if start is None else sample.end - start
+
+
+def _least_tpot(sample: Sample) -> float | None:
+    if sample.first is None:
+        return None
+    if sample.wanted is not None and sample.wanted > 1:
+        return (sample.end - sample.first) / (sample.wanted - 1)
+    return tpot(sample) if sample.tokens()[1] == "server" else None
+
+
 class Goodput:
-    """Counts what met its limits."""
+    """Counts what met its limits; of what the end of the run cut off, `lost` had missed one and `open` had not yet."""
 
     def __init__(self, slos: tuple[Slo, ...]) -> None:
         self.slos = slos
-        self.sent = self.good = 0
+        self.sent = self.good = self.lost = self.open = 0
         self.met = dict.fromkeys((slo.kind for slo in slos), 0)
 
     def add(self, sample: Sample) -> None:
-        """One request; those that the end of the run cut off are not judged."""
+        """One request; what was never sent is nobody's."""
+        if sample.outcome == INCOMPLETE:
+            self._cut_off(sample)
+            return
         if not sample.ok and not sample.failed:
             return
         self.sent += 1
@@ -86,3 +123,12 @@ class Goodput:
         for slo, fine in zip(self.slos, kept, strict=True):
             self.met[slo.kind] += fine
         self.good += all(kept) and sample.ok
+
+    def _cut_off(self, sample: Sample) -> None:
+        if not any(slo.lost(sample) for slo in self.slos):
+            self.open += 1
+            return
+        self.sent += 1
+        self.lost += 1
+        for slo in self.slos:
+            self.met[slo.kind] += slo.held(sample)

@@ -287,7 +287,7 @@ class Tally:
         if not found.slos:
             return None
         limits = {slo.kind: slo.limit for slo in found.slos}
-        return Attainment(limits, found.sent, found.good, found.met)
+        return Attainment(limits, found.sent, found.good, found.met, found.lost, found.open)
 
 
 class _Worker:
