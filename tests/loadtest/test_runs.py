@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 from time import perf_counter
 from typing import Any
 
@@ -233,6 +234,49 @@ def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:
     start = target.got[0].at
     assert [got.at - start for got in target.got] == pytest.approx([0, 0.2, 0.4], abs=0.03)
     assert found.figures.counts.planned == 3
+
+
+@pytest.mark.parametrize(("speed", "took", "times"), [
+    (1.0, 0.0, [0, 0.4, 0.8]), (4.0, 0.0, [0, 0.1, 0.2]), (1.0, 0.5, [0, 0.5, 1.0])])
+def test_turns_of_a_session_are_replayed_at_their_times(
+    tmp_path: Path, speed: float, took: float, times: list[float]
+) -> None:
+    """At their own, or when the answer before has come: the wait for that stands under `queue`, not as a late send."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(
+        f'{{"timestamp": {at}, "input_length": 4, "output_length": 2, "session_id": "s"}}\n' for at in (0, 400, 800)))
+    with TimedTarget(lambda _got: stream(took, 0.0, 1)) as target:
+        found = run(target.url, dataset=DatasetSpec(name="mooncake", path=str(path)), speed=speed)
+    start = target.got[0].at
+    assert [got.at - start for got in target.got] == pytest.approx(times, abs=0.05)
+    late = max(0.0, times[2] - 0.8 / speed)
+    assert found.figures.latency["queue"].max == pytest.approx(late, abs=0.05)
+    assert found.figures.latency["ttft_sched"].max == pytest.approx(took + late, abs=0.08)
+
+
+def test_a_dataset_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """Two processes load what comes through a pipe; each would wait for ever for a second writer."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = '{"prompt": "hello"}\n{"prompt": "line\u2028separator"}\n'
+    Thread(target=pipe.write_text, args=(content,), daemon=True).start()
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        found = run(target.url, dataset=DatasetSpec(name="openai", path=str(pipe)), processes=2, count=4, concurrency=2)
+    assert found.figures.counts.ok == 4
+
+
+def test_long_prompts_of_a_trace_are_made_for_who_sends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the times of a trace makes no text: it would take longer than a request may be late."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(
+        f'{{"timestamp": {at}, "input_length": 9, "output_length": 1}}\n' for at in (0, 10, 20)))
+    made: list[int] = []
+    monkeypatch.setattr("infera_cli.workload.traces.Trace.item", lambda _self, index: made.append(index))
+    with TimedTarget(lambda _got: stream(0.001, 0.0, 1)) as target:
+        found = run(target.url, dataset=DatasetSpec(name="mooncake", path=str(path)))
+    assert (found.figures.counts.ok, made) == (3, [])
 
 
 @pytest.mark.parametrize(("cache", "cell", "same"), [

@@ -98,3 +98,25 @@ def test_more_workers_shorten_the_wait() -> None:
     """The same burst on eight workers has its first tokens sooner than on two."""
     few, many = (fleet("least-loaded", workers).run(talks(64, 0.001, turns=1)) for workers in (2, 8))
     assert max(many.ttft) < max(few.ttft)
+
+
+def test_callers_pause_after_each_conversation() -> None:
+    """One caller with two requests and a pause of five seconds: the second begins that long after the first's end."""
+    one = fleet(workers=1)
+    log = one.run_callers(talks(2, 0.0, turns=1), 1, pause=5.0)
+    assert log.sent[1] == pytest.approx(log.sent[0] + log.e2el[0] + 5.0)
+
+
+def test_a_following_turn_waits_for_its_own_time() -> None:
+    """Of pause and recorded time the later counts; an answer that comes later still moves the turn."""
+    turns = (Part(100, 5, range(6)), Part(110, 5, range(7), after=2.0), Part(120, 300, range(26), after=2.01))
+    log = fleet(workers=1).run([Talk(turns, at=1.0)])
+    assert list(log.sent) == [1.0, 3.0, pytest.approx(3.0 + log.e2el[1])]
+
+
+def test_a_replay_is_faster_as_a_whole() -> None:
+    """Beginnings, pauses and recorded times; with times of other making only the pauses stay."""
+    talk = Talk((Part(9, 1, ()), Part(9, 1, (), think=2.0, after=8.0)), at=4.0)
+    fast, other = talk.replayed(4.0), talk.due(1.0)
+    assert (fast.at, fast.turns[1].think, fast.turns[1].after) == (1.0, 0.5, 2.0)
+    assert (other.at, other.turns[1].think, other.turns[1].after) == (1.0, 2.0, 0.0)

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, arrivals
 from infera_cli.simulator.engine import Profile
 from infera_cli.wiring.calibration import calibrated
-from infera_cli.wiring.simulation import Simulator, Wanted, ready
-from infera_cli.workload.arrivals import ClosedLoop
+from infera_cli.wiring.simulation import Simulator, Wanted, drive, ready
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run
 from infera_cli.workload.simulated import Outcome
@@ -35,11 +35,8 @@ def measured(engine: Profile, dataset: DatasetSpec = DATASET, workers: int = 2, 
     options = Options("http://x", dataset=dataset, seed=7, **load)
     wanted = Wanted(arrivals=arrivals(options), dataset=dataset, seed=7, by_text=True)
     simulator, fleet = Simulator(wanted), ready(wanted, "session", workers, engine)
-    if isinstance(wanted.arrivals, ClosedLoop):
-        talks = simulator.talks()
-        log = fleet.run_callers((next(talks) for _ in range(wanted.arrivals.count or 0)), wanted.arrivals.concurrency)
-    else:
-        log = fleet.run(simulator.due())
+    drive(fleet, wanted.arrivals, simulator.due())
+    log = fleet.log
     columns = zip(log.sent, log.ttft, log.e2el, log.prompt, log.cached, log.output, log.worker, strict=True)
     figures = Tally().update(
         sample(sent, ttft, ((whole - ttft) / (output - 1),) * (output - 1), input=prompt, cached=cached,
@@ -117,3 +114,15 @@ def test_a_load_that_cannot_be_made_again_gives_a_guess() -> None:
     assert apart is None
     assert found.step_ms == pytest.approx(12, rel=0.05)
     assert found.prefill_rate == pytest.approx(6000, rel=0.05)
+
+
+@pytest.mark.parametrize("figures", [{"tpot": 0.0}, {"ttft": -1.0}, {"e2el": 0.0}, {"tpot": -1.0}])
+def test_times_that_no_engine_has_are_refused_with_the_file(figures: dict[str, float]) -> None:
+    """A damaged result is told by its name, not by what the logarithm says of it."""
+    run = measured(TRUTH, **LOADS["idle"])
+    latency = dict(run.figures.latency)
+    for kind, value in figures.items():
+        latency[kind] = msgspec.structs.replace(latency[kind], mean=value, p50=value)
+    damaged = msgspec.structs.replace(run, figures=msgspec.structs.replace(run.figures, latency=latency))
+    with pytest.raises(ConfigError, match=r"the times in r\.json cannot be those of an engine"):
+        calibrated(Document((damaged,)), "r.json", Profile())

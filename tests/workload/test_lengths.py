@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
+
+import pytest
 
 from infera_cli.workload import traces
 from infera_cli.workload.lengths import conversations, random_lengths, shared_prefixes, trace
@@ -43,7 +46,35 @@ def test_the_pages_of_a_trace_are_cut_into_blocks() -> None:
     rows = ['{"timestamp": 0, "input_length": 600, "output_length": 9, "hash_ids": [4, 5]}',
             '{"timestamp": 1500, "input_length": 512, "output_length": 9, "hash_ids": [4]}']
     found = traces.mooncake(rows, "trace", 1)
-    one, two = trace(found.sessions, page=found.page, block=16)
+    one, two = islice(trace(found.sessions, page=found.page, block=16), 2)
     assert list(one.turns[0].chain[:32]) == list(two.turns[0].chain[:32])
     assert len(one.turns[0].chain) == 609 // 16
     assert two.at == 1.5
+
+
+@pytest.mark.parametrize("block", [8, 16, 24, 32, 64])
+def test_blocks_of_any_size_are_equal_where_the_pages_are(block: int) -> None:
+    """Two prompts with 100 of their 200 pages of 16 tokens in common share the blocks that lie in these alone."""
+    lines = [json.dumps({"input_length": 3200, "output_length": 1, "block_size": 16,
+                         "hash_ids": [*range(100), *range(start, start + 100)]}) for start in (1000, 2000)]
+    found = traces.mooncake(lines, "trace", 1)
+    one, two = islice(trace(found.sessions, page=found.page, block=block), 2)
+    same = [a == b for a, b in zip(one.turns[0].chain, two.turns[0].chain, strict=True)]
+    assert same == [True] * (1600 // block) + [False] * (len(same) - 1600 // block)
+
+
+def test_a_page_is_the_same_only_after_the_same_pages() -> None:
+    """An id that comes again behind another page names another beginning of a prompt."""
+    lines = [json.dumps({"input_length": 1024, "output_length": 1, "hash_ids": ids}) for ids in ([1, 7], [2, 7])]
+    found = traces.mooncake(lines, "trace", 1)
+    one, two = islice(trace(found.sessions, page=512, block=16), 2)
+    assert not set(one.turns[0].chain) & set(two.turns[0].chain)
+
+
+def test_a_second_round_through_a_trace_repeats_ids_alone() -> None:
+    """What a row has for itself is new every time, as the prompts of a benchmark are."""
+    lines = [json.dumps({"input_length": 1024, "output_length": 16, "hash_ids": [7]})]
+    found = traces.mooncake(lines, "trace", 1)
+    one, two = islice(trace(found.sessions, page=512, block=16), 2)
+    same = [a == b for a, b in zip(one.turns[0].chain, two.turns[0].chain, strict=True)]
+    assert same == [True] * 32 + [False] * 33

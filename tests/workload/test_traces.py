@@ -21,7 +21,7 @@ def test_mooncake_times_are_milliseconds_from_the_first_row() -> None:
         {"timestamp": 3000, "input_length": 5, "output_length": 2, "hash_ids": []},
         {"timestamp": 1000, "input_length": 6, "output_length": 3, "hash_ids": []},
     ), "f", 1)
-    assert [(trace.item(n).at, trace.item(n).turns[0].output) for n in range(2)] == [(0.0, 3), (2.0, 2)]
+    assert [(trace.at(n), trace.item(n).turns[0].output) for n in range(2)] == [(0.0, 3), (2.0, 2)]
     assert trace.span == 2.0
 
 
@@ -59,13 +59,26 @@ def test_mooncake_sessions_become_conversations() -> None:
     assert trace.item(1).turns[0].text == "as it was"
 
 
+def test_turns_of_a_session_have_their_own_times() -> None:
+    """Each row keeps its time, counted from its conversation's first; a row without one follows the row before it."""
+    trace = mooncake(rows(
+        {"timestamp": 2000, "input_length": 4, "output_length": 1, "session_id": "s"},
+        {"timestamp": 0, "input_length": 4, "output_length": 1},
+        {"timestamp": 5000, "input_length": 4, "output_length": 2, "session_id": "s"},
+        {"input_length": 4, "output_length": 3, "session_id": "s", "delay": 100},
+    ), "f", 1)
+    assert [trace.at(0), trace.at(1)] == [0.0, 2.0]
+    assert [(turn.after, turn.think, turn.output) for turn in trace.item(1).turns] == [
+        (0.0, 0.0, 1), (3.0, 0.0, 2), (3.0, 0.1, 3)]
+
+
 def test_azure_times_are_dates() -> None:
     """Azure rows have dates with seven decimals, and two lengths."""
     trace = azure([
         "TIMESTAMP,ContextTokens,GeneratedTokens",
         "2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:47.1805900,20,5",
     ], "f", 1)
-    assert trace.item(1).at == pytest.approx(0.5)
+    assert trace.at(1) == pytest.approx(0.5)
     assert len(trace.item(0).turns[0].text.split()) == 374
     assert trace.item(0).turns[0].output == 44
 
@@ -76,7 +89,7 @@ def test_burstgpt_leaves_out_failures() -> None:
         "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type",
         "5,ChatGPT,472,18,490,Conversation log", "9,GPT-4,10,0,10,API log", "45,ChatGPT,20,7,27,API log",
     ], "f", 1)
-    assert [trace.item(number).at for number in range(2)] == [0.0, 40.0]
+    assert [trace.at(number) for number in range(2)] == [0.0, 40.0]
     assert trace.size == 2
 
 
@@ -98,6 +111,12 @@ def test_burstgpt_leaves_out_failures() -> None:
     (azure, ["TIMESTAMP,ContextTokens,GeneratedTokens", "soon,1,1"], "f:2: TIMESTAMP"),
     (azure, ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46,1"], "f:2: the row has fewer"),
     (burstgpt, ["Timestamp,Request tokens,Response tokens", "x,1,1"], "f:2: Timestamp"),
+    (mooncake, ['{"input_length": 20.7, "output_length": 1}'], "f:1: input_length is '20.7', not a whole number"),
+    (mooncake, ['{"input_length": true, "output_length": 1}'], "f:1: input_length is 'True'"),
+    (mooncake, ['{"input_length": 1, "output_length": 1, "block_size": 16}', '{"input_length": 1, "output_length": 1}'],
+     "f:2: block_size is 512, and 16 in the rows before"),
+    (mooncake, ["[" * 3000 + "]" * 3000], "f:1: its JSON is nested too deeply"),
+    (burstgpt, ["Timestamp,Request tokens,Response tokens", f"1,1,1,{'x' * 140_000}"], "f:2: not CSV"),
 ])
 def test_a_bad_row_is_told_with_its_line(read: object, lines: list[str], words: str) -> None:
     """Malformed traces end in a sentence with file and line."""
@@ -117,6 +136,6 @@ def test_rows_that_no_engine_takes_are_left_out(read: Any, lines: list[str]) -> 
     """No token to answer with, or no prompt: such rows are counted, and time begins with the first that is sent."""
     found = read(lines, "t", 1)
     assert (found.size, found.left_out) == (1, 2)
-    assert (found.item(0).at, found.item(0).turns[0].output) == (0.0, 4)
+    assert (found.at(0), found.item(0).turns[0].output) == (0.0, 4)
     with pytest.raises(ConfigError, match="t: the trace holds not one request with an answer"):
         read(lines[:-2], "t", 1)

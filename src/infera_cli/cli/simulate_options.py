@@ -12,7 +12,7 @@ from infera_cli.config.policies import policy_names
 
 FLEET, ENGINE = "Fleet", "Engine"
 SHARED = (
-    "rate", "burstiness", "concurrency", "count", "duration", "ramp", "ramp_start", "ramp_end", "speed", "think",
+    "rate", "burstiness", "concurrency", "duration", "ramp", "ramp_start", "ramp_end", "speed", "think",
     "dataset", "dataset_path", "input_len", "output_len", "range_ratio", "prefix_len", "groups", "zipf", "turns",
     "turns_ratio", "turn_pause", "multi_turn", "block", "goodput", "attainment", "output", "html", "plot",
 )
@@ -48,6 +48,8 @@ def _own() -> dict[str, tuple[Any, Any, Any]]:
         "by_text": _option(bench_options.DATA, bool, False, "--by-text",
                            help="Make the prompts of `infera bench`, as simulated engines count tokens; slower."),
         "seed": _option(bench_options.DATA, int, 1, "--seed", metavar="N", help="The same seed, the same figures."),
+        "count": _option(bench_options.LOAD, int | None, None, "--num-prompts", "-n", metavar="N",
+                         help="Requests, or conversations; default 1000 without -d, of a trace all."),
         "result": _option(bench_options.OUTPUT, str | None, None, "--result-filename", metavar="FILE",
                           help="Write the result as JSON."),
     }

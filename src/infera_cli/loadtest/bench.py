@@ -26,10 +26,11 @@ from infera_cli.loadtest.profiler import profiled
 from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Replay, planned, span
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.measures import Tally
-from infera_cli.workload.names import TRACES, resolve
+from infera_cli.workload.names import resolve
 from infera_cli.workload.result import Client, Document, Run
 from infera_cli.workload.sample import Sample
 from infera_cli.workload.search import Search
+from infera_cli.workload.traces import Trace
 from infera_cli.workload.verdict import Circumstances, judge
 
 AUTO_LEVELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -67,7 +68,7 @@ class Bench:
         self._watcher, self._details = watcher, details
         self._options = msgspec.structs.replace(
             options, base_url=target.base(options.base_url),
-            dataset=msgspec.structs.replace(options.dataset, name=resolve(options.dataset.name)),
+            dataset=datasets.kept(msgspec.structs.replace(options.dataset, name=resolve(options.dataset.name))),
         )
         for level in first_loads(self._options):
             asked.arrivals(level)
@@ -194,8 +195,7 @@ class Bench:
         self, job: Job, options: Options, folder: Path, begins: processes.Beginning
     ) -> processes.Outcome:
         if self._cluster is not None:
-            content = datasets.read(job.dataset.path) if job.dataset.path else None
-            sent = msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, content=content))
+            sent = msgspec.structs.replace(job, dataset=datasets.kept(job.dataset, elsewhere=True))
             return self._cluster.run(sent, folder, self._watcher.goes, begins)
         return processes.local(job, options.processes, folder, self._watcher.goes, begins)
 
@@ -231,9 +231,9 @@ class Bench:
         count = datasets.tokenizer(self._options.tokenizer)
         found = datasets.load(self._options.dataset, 0, count)
         self._left_out: int = getattr(found, "left_out", 0)
-        if self._options.dataset.name not in TRACES or found.size is None:
+        if not isinstance(found, Trace) or found.size is None:
             return found.size, ()
-        return found.size, tuple(found.item(index).at or 0.0 for index in range(found.size))
+        return found.size, tuple(map(found.at, range(found.size)))
 
     def _expected(self, job: Job) -> tuple[int | None, float | None]:
         """(arrivals planned, seconds they take) where these are fixed before the run."""

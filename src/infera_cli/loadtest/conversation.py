@@ -11,6 +11,7 @@ import gevent
 from infera_cli.loadtest.http import Exchange, RunOver
 from infera_cli.workload import timing
 from infera_cli.workload.answer import Answer
+from infera_cli.workload.arrivals import Replay
 from infera_cli.workload.items import Item, Turn
 from infera_cli.workload.requests import History, body
 from infera_cli.workload.sample import NOT_SENT, OK, UNSENT, Sample
@@ -29,7 +30,7 @@ class Conversation:
         self, driver: Driver, index: int, *, scheduled: float | None, due: float | None = None
     ) -> None:
         self._driver, self._job, self._index = driver, driver.job, index
-        self._scheduled = scheduled
+        self._scheduled, self._begins = scheduled, scheduled or 0.0
         self._due = perf_counter() if due is None else due
         if scheduled is not None:
             self._due = driver.start + scheduled
@@ -52,9 +53,8 @@ class Conversation:
         item = self.prepare()
         end = self._due
         for number, turn in enumerate(item.turns):
-            if number:
-                self._due = end + turn.think
-                gevent.sleep(max(0.0, self._due - perf_counter()))
+            if number and not self._wait_for(turn, end):
+                break
             content = self._ready if self._ready is not None else self._request(item, turn)
             self._ready = None
             sample, answer = self._send(number, turn, content)
@@ -63,8 +63,21 @@ class Conversation:
             if not sample.ok:
                 break
             self._history.answer(answer.text if self._job.feed_back else turn.recorded or answer.text)
-            self._scheduled = None
         return end
+
+    def _wait_for(self, turn: Turn, end: float) -> bool:
+        """Wait until a later turn is due, the one before having ended at `end`: after its pause, and in a replay at its
+        own time if that is later (bench-and-cli §B5). False when the replay is over before. A warm-up never waits."""
+        plan, self._scheduled = self._job.arrivals, None
+        self._due = end + (turn.think if self._driver.measured else 0.0)
+        if isinstance(plan, Replay) and self._driver.measured:
+            self._due = end + turn.think / plan.speed
+            self._scheduled = self._begins + turn.after / plan.speed
+            if plan.duration is not None and self._scheduled > plan.duration:
+                return False
+            self._due = max(self._due, self._driver.start + self._scheduled)
+        gevent.sleep(max(0.0, self._due - perf_counter()))
+        return True
 
     def not_sent(self) -> Sample:
         """The sample of a request that was due and could not be sent."""
@@ -119,23 +132,20 @@ class Conversation:
             events=answer.events, asked=None if number else self._item.asked,
             wanted=turn.output if self._job.shape.ignore_eos else None,
             input=answer.input, output=answer.output, cached=answer.cached, counted=counted,
-            status=exchange.status, error=answer.error or exchange.error, finish=answer.finish,
+            status=exchange.status, finish=answer.finish,
+            error=answer.error or exchange.error or answer.reason(outcome),
             timing=timing.parse(exchange.timing) if exchange.timing else {},
             gaps=array("I", answer.gaps).tobytes(), weights=answer.known_weights(),
-            text=answer.text if self._job.keep_text else None,
+            text=answer.text if self._job.keep_text else None, resent=exchange.resent, odd_usage=answer.odd_usage(),
         )
 
 
 def _outcome(exchange: Exchange, answer: Answer) -> str:
     """What the request came to: the transport's failure, else what the body says of itself.
 
-    A connection that closes without its last chunk, after the answer itself ended properly, lost nothing.
+    A connection that closes without its last chunk or breaks, after the answer itself ended properly, lost nothing.
     """
     if exchange.outcome and exchange.outcome not in UNDECIDED:
         return exchange.outcome
     told = answer.verdict()
-    if told in (OK, "error_event", "engine_abort") and exchange.outcome != "reset":
-        return told
-    if told == "error_event":
-        return told
-    return exchange.outcome or told
+    return told if told in (OK, "error_event", "engine_abort") else exchange.outcome or told

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.workload import files, synthetic, traces
@@ -55,7 +57,7 @@ def _from_file(name: str, spec: DatasetSpec, seed: int, count: Count | None) -> 
         return files.sharegpt(
             content, origin, output=spec.output_len, multi_turn=spec.multi_turn, count=count
         )
-    lines = content.splitlines()
+    lines = content.split("\n")     # and at nothing else: JSON holds other ends of lines as text
     readers: dict[str, Callable[[], Dataset]] = {
         "openai": partial(files.openai_jsonl, lines, origin, output=spec.output_len),
         "conversations": partial(files.conversations, lines, origin, output=spec.output_len, count=count),
@@ -64,6 +66,14 @@ def _from_file(name: str, spec: DatasetSpec, seed: int, count: Count | None) -> 
         "burstgpt": partial(traces.burstgpt, lines, origin, seed, count=count),
     }
     return readers[name]()
+
+
+def kept(spec: DatasetSpec, *, elsewhere: bool = False) -> DatasetSpec:
+    """`spec` with the content of a file that is not there again to read: a pipe, or any on another machine. Raises
+    ConfigError."""
+    if spec.path is None or spec.content is not None or (Path(spec.path).is_file() and not elsewhere):
+        return spec
+    return msgspec.structs.replace(spec, content=read(spec.path))
 
 
 def read(path: str) -> str:

@@ -26,12 +26,13 @@ from infera_cli.workload.requests import PATHS
 from infera_cli.workload.sample import Sample
 from infera_cli.workload.text import Count
 from infera_cli.workload.text import dice as dice_of
+from infera_cli.workload.traces import Trace
 
 SWEEP = 0.05                # seconds between looks at stalled requests
 WARMUP_BASE = 1_000_000_000  # item numbers of warm-up, so that no measured prefix gets warm
 WARM_CALLERS = 16
 SHORTEST_SLEEP = 0.0002
-AHEAD = 0.02                # seconds before it is due that an arrival gets its timer
+AHEAD = 1.0                 # seconds before it is due that an arrival is made, so that many at once can be
 
 T = TypeVar("T")
 Sink = Callable[[Sample], None]
@@ -120,9 +121,10 @@ class Driver:
         return itertools.compress(every, itertools.cycle(self._mine)) if any(self._mine) else iter(())
 
     def _replay(self, plan: Replay) -> Iterator[tuple[int, float]]:
+        assert isinstance(self.dataset, Trace)  # noqa: S101 - nothing else has times of its own
         size = self.dataset.size or 0
         for index in range(min(size, plan.count or size)):
-            offset = (self.dataset.item(index).at or 0.0) / plan.speed
+            offset = self.dataset.at(index) / plan.speed
             if plan.duration is not None and offset > plan.duration:
                 return
             yield index, offset
@@ -135,8 +137,7 @@ class Driver:
             if self._stopped or perf_counter() > until:
                 return
             self._start_at(offset, conversation)
-            if self._start + offset < perf_counter():
-                gevent.sleep(0)     # behind its plan: what is open has a turn all the same
+            gevent.sleep(0)     # what is open, and what is due, has a turn between two prompts
 
     def _start_at(self, offset: float, conversation: Conversation) -> None:
         """Let `conversation` begin at its instant, by a timer of its own: who only then starts a greenlet waits for a

@@ -54,11 +54,13 @@ def answers(simulation: Simulation) -> Iterator[str]:
     """What can be said in words: how many workers it takes, and what no engine could hold."""
     for name, fewest in simulation.replicas.items():
         if fewest is None:
-            yield f"{name}: not even the most workers that were allowed keep the limits"
+            yield f"{name}: no number of workers that was allowed keeps the limits"
         else:
             yield f"{name}: {fewest} workers keep the limits"
     if simulation.left_out:
         yield f"{simulation.left_out} rows of the trace without an answer's tokens (or a prompt's) were left out"
+    if simulation.rows:
+        yield f"the dataset has {simulation.rows} rows and was sent again after the last"
     lost = max((outcome.too_long for outcome in simulation.outcomes), default=0)
     if lost:
         yield f"{lost} requests are longer than an engine's whole KV cache and were not served"

@@ -20,7 +20,7 @@ from infera_cli.simulator.router import Open, Part, Router
 
 class Talk(Protocol):
     """A conversation. Its first request is due `at` seconds, never before the talk that came before; the others
-    follow the answers. `session` is its session key."""
+    follow the answers, at their own times if these are later. `session` is its session key."""
 
     @property
     def at(self) -> float:
@@ -84,6 +84,7 @@ class Fleet:
         self._parked: deque[_Sent] = deque()
         self._count = 0
         self._callers: Iterator[Talk] | None = None
+        self._pause = 0.0
 
     # ── ways to load it ──────────────────────────────────────────────────────────────────────────────
     def run(self, talks: Iterable[Talk]) -> Log:
@@ -95,9 +96,9 @@ class Fleet:
         self._until(inf)
         return self.log
 
-    def run_callers(self, talks: Iterable[Talk], callers: int) -> Log:
-        """Closed loop: so many callers, each beginning a talk when its last one is over."""
-        self._callers = iter(talks)
+    def run_callers(self, talks: Iterable[Talk], callers: int, pause: float = 0.0) -> Log:
+        """Closed loop: so many callers, each beginning a talk `pause` seconds after its last one is over."""
+        self._callers, self._pause = iter(talks), pause
         for _ in range(callers):
             self._call(0.0)
         self._until(inf)
@@ -151,9 +152,9 @@ class Fleet:
                 heappush(self._wakes, (at, index))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────
-    def _later_on(self, talk: Talk, turn: int, now: float) -> None:
+    def _later_on(self, talk: Talk, turn: int, at: float) -> None:
         self._count += 1
-        heappush(self._later, (now + talk.turns[turn].think, self._count, talk, turn))
+        heappush(self._later, (at, self._count, talk, turn))
 
     def _begin(self, talk: Talk, turn: int, now: float) -> None:
         one = _Sent(talk, turn, now)
@@ -201,7 +202,9 @@ class Fleet:
 
     def _next(self, one: _Sent, now: float) -> None:
         """What follows the end of a request: the talk's next turn, or the caller's next talk."""
-        if one.turn + 1 < len(one.talk.turns):
-            self._later_on(one.talk, one.turn + 1, now)
+        talk, turn = one.talk, one.turn + 1
+        if turn < len(talk.turns):
+            part = talk.turns[turn]
+            self._later_on(talk, turn, max(now + part.think, talk.at + part.after))
         elif self._callers is not None:
-            self._call(now)
+            self._call(now + self._pause)

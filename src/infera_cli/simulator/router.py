@@ -36,7 +36,8 @@ class Part(Protocol):
     """A request, as far as a fleet needs to know it; lengths in tokens.
 
     `chain` names the full blocks of prompt and answer; `names` its messages as prefixes, `sizes` where these
-    end, and the first `pinned` of them are the operator's. `think` is in seconds, after the previous answer.
+    end, and the first `pinned` of them are the operator's. `think` is in seconds, after the previous answer; `after`
+    as well, from the beginning of the conversation.
     """
 
     @property
@@ -60,6 +61,9 @@ class Part(Protocol):
     @property
     def think(self) -> float:
         """The pause before it."""
+    @property
+    def after(self) -> float:
+        """It comes no earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.loadtest.options import Options, arrivals
 from infera_cli.routing.catalogue import policy
 from infera_cli.simulator.engine import Profile
-from infera_cli.wiring.simulation import Simulator, Wanted, outcome, ready, uncollected
+from infera_cli.wiring.simulation import Simulator, Wanted, drive, outcome, ready, uncollected
 from infera_cli.workload.arrivals import ClosedLoop
 from infera_cli.workload.calibration import Speed, Times, calibrate, computed, refine, times, usable
 from infera_cli.workload.lengths import Part, Talk
@@ -39,7 +39,10 @@ class Calibrated(NamedTuple):
 
 def calibrated(document: Any, origin: str, profile: Profile) -> Calibrated:
     """`profile` at the speed of the engines that `document` measured. Raises ConfigError for one that tells nothing."""
-    guess = calibrate(document, origin)
+    try:
+        guess = calibrate(document, origin)
+    except ArithmeticError:
+        raise _impossible(origin) from None
     runs = usable(document, origin)
     runs = [run for run in runs if not run.partial] or runs
     try:
@@ -50,8 +53,17 @@ def calibrated(document: Any, origin: str, profile: Profile) -> Calibrated:
             lambda speed: [load.simulated(_at(profile, speed)) for load in loads],
         )
     except (InferaError, msgspec.ValidationError, _Unlike):
-        return Calibrated(_at(profile, guess), None)
-    return Calibrated(_at(profile, found), apart)
+        found, apart = guess, None
+    except (ValueError, ArithmeticError):       # logarithms of what is not above 0
+        raise _impossible(origin) from None
+    try:
+        return Calibrated(_at(profile, found), apart)
+    except ValueError:
+        raise _impossible(origin) from None
+
+
+def _impossible(origin: str) -> ConfigError:
+    return ConfigError(f"the times in {origin} cannot be those of an engine: measure again")
 
 
 def _at(profile: Profile, speed: Speed) -> Profile:
@@ -86,9 +98,8 @@ class _Load:
         )
         maker = Simulator(self._wanted)
         arrived = figures.counts.arrived * (1 if run.direct is None else 2)
-        talks = maker.talks() if isinstance(plan, ClosedLoop) else maker.due()
-        self._talks = list(_first(islice(talks, max(1, arrived)), most, most_tokens if written else inf))
-        self._scale(figures.counts.output_tokens / max(1, figures.counts.ok), getattr(plan, "think", 0.0))
+        self._talks = list(_first(islice(maker.due(), max(1, arrived)), most, most_tokens if written else inf))
+        self._scale(figures.counts.output_tokens / max(1, figures.counts.ok))
         made = self._run(profile).log
         if not len(made):
             raise _Unlike
@@ -103,27 +114,20 @@ class _Load:
     def _run(self, profile: Profile) -> Any:
         fleet = ready(self._wanted, self._policy, self._workers, profile)
         with uncollected():
-            if isinstance(self._plan, ClosedLoop):
-                fleet.run_callers(self._talks, self._plan.concurrency)
-            else:
-                fleet.run(self._talks)
+            drive(fleet, self._plan, self._talks)
         return fleet
 
-    def _scale(self, output: float, think: float) -> None:
-        """Answers as long as they really were, and the pauses of callers."""
+    def _scale(self, output: float) -> None:
+        """Answers as long as they really were."""
         parts = [part for talk in self._talks for part in talk.turns]
         longer = output * len(parts) / max(1, sum(part.output for part in parts))
-        if abs(longer - 1) < ENOUGH and not think:
+        if abs(longer - 1) < ENOUGH:
             return
 
-        def scaled(part: Part, *, first: bool) -> Part:
-            pause = think if first else part.think
-            return msgspec.structs.replace(part, output=max(1, round(part.output * longer)), think=pause)
+        def scaled(part: Part) -> Part:
+            return msgspec.structs.replace(part, output=max(1, round(part.output * longer)))
 
-        self._talks = [
-            Talk(tuple(scaled(part, first=not place) for place, part in enumerate(talk.turns)), talk.session, talk.at)
-            for talk in self._talks
-        ]
+        self._talks = [Talk(tuple(map(scaled, talk.turns)), talk.session, talk.at) for talk in self._talks]
 
 
 def _first(talks: Iterable[Talk], requests: int, tokens: float) -> Iterator[Talk]:

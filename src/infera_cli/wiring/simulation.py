@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from functools import cached_property
+from itertools import islice, takewhile
 from math import inf
 
 from infera_cli import __version__
@@ -19,7 +20,7 @@ from infera_cli.simulator.fleet import Fleet, Log
 from infera_cli.simulator.router import Routing, router_for
 from infera_cli.wiring import simulation_text
 from infera_cli.workload import lengths
-from infera_cli.workload.arrivals import Arrivals, ClosedLoop, OpenLoop, Replay, check, offsets, planned
+from infera_cli.workload.arrivals import Arrivals, ClosedLoop, Replay, check, offsets, planned
 from infera_cli.workload.distribution import Distribution, figures
 from infera_cli.workload.goodput import Slo
 from infera_cli.workload.items import Dataset
@@ -28,6 +29,8 @@ from infera_cli.workload.names import FROM_FILE, resolve
 from infera_cli.workload.simulated import Outcome, Simulation, attainment, levels
 from infera_cli.workload.synthetic import Lengths
 from infera_cli.workload.traces import Trace
+
+LOOK = 256      # conversations between two looks at whether the limits can be kept
 
 Tell = Callable[[Outcome], None]
 
@@ -82,7 +85,17 @@ class Simulator:
                     self.once(name, workers)
         place = {name: at for at, name in enumerate(self._wanted.policies)}
         ordered = sorted(self.runs, key=lambda one: (place[one.policy], one.workers))
-        return Simulation(tuple(ordered), options, replicas, __version__, getattr(self._dataset, "left_out", 0))
+        return Simulation(
+            tuple(ordered), options, replicas, __version__, getattr(self._dataset, "left_out", 0), self._again()
+        )
+
+    def _again(self) -> int | None:
+        """How many rows the dataset has, where the load needs more."""
+        plan, size = self._wanted.arrivals, self._dataset.size
+        if isinstance(plan, Replay) or size is None:
+            return None
+        wanted = plan.count if isinstance(plan, ClosedLoop) else planned(plan)
+        return size if wanted is not None and wanted > size else None
 
     def cut_short(self) -> str:
         """What of a replay is not there, in words; nothing where all of it is."""
@@ -92,54 +105,79 @@ class Simulator:
         return f"the trace ends after {size} of the {plan.count} requests asked for"
 
     def _fewest(self, name: str, low: int, high: int) -> int | None:
-        """The fewest workers that keep the limits, by bisection: more workers never keep less of them."""
+        """The fewest workers that keep the limits. Every number from the least is tried, for with caches more workers
+        may keep less of them; most are given up as soon as they cannot, which is early where they are too few."""
         share = self._wanted.attainment
-        if not self.once(name, high).meets(share):
-            return None
-        while low < high:
-            middle = (low + high) // 2
-            if self.once(name, middle).meets(share):
-                high = middle
-            else:
-                low = middle + 1
-        return high
+        seen = {workers: self.once(name, workers).meets(share) for workers in levels(low, high)}
+        for workers in range(low, high + 1):
+            if workers not in seen:
+                found = self._simulated(name, workers, hopeful=True)
+                seen[workers] = found is not None and found.meets(share)
+                if found is not None and seen[workers]:
+                    self._note(found)
+            if seen[workers]:
+                if workers - 1 not in (low - 1, *levels(low, high)):
+                    self.once(name, workers - 1)        # a table shows both sides of the answer
+                return workers
+        return None
 
     def once(self, name: str, workers: int) -> Outcome:
         """One policy on so many workers."""
-        wanted = self._wanted
-        fleet = ready(wanted, name, workers, wanted.profile)
-        with uncollected():
-            if isinstance(wanted.arrivals, ClosedLoop):
-                fleet.run_callers(islice(self.talks(), wanted.arrivals.count), wanted.arrivals.concurrency)
-            else:
-                fleet.run(self.due())
-        found = outcome(fleet, name, wanted)
+        found = self._simulated(name, workers)
+        assert found is not None  # noqa: S101 - it was not to be given up
+        self._note(found)
+        return found
+
+    def _note(self, found: Outcome) -> None:
         self.runs.append(found)
         self._tell(found)
-        return found
+
+    def _simulated(self, name: str, workers: int, *, hopeful: bool = False) -> Outcome | None:
+        """One policy on so many workers; with `hopeful` None as soon as it cannot keep the limits any more."""
+        wanted = self._wanted
+        fleet = ready(wanted, name, workers, wanted.profile)
+        with uncollected(), suppress(_Hopeless):
+            drive(fleet, wanted.arrivals, self._while_hope(fleet.log) if hopeful else self.due())
+            return outcome(fleet, name, wanted)
+        return None
+
+    def _while_hope(self, log: Log) -> Iterator[Talk]:
+        """The conversations. Raises _Hopeless when more requests missed the limits than may."""
+        wanted, seen, missed = self._wanted, 0, 0
+        for number, talk in enumerate(self.due()):
+            if not number % LOOK:
+                times = list(zip(log.ttft[seen:], log.e2el[seen:], log.output[seen:], strict=True))
+                kept = attainment(wanted.slos, times, 0)
+                seen, missed = len(log), missed + (kept.judged - kept.good if kept else 0)
+                if missed + log.too_long > (1 - wanted.attainment) * self._requests:
+                    raise _Hopeless
+            yield talk
+
+    @cached_property
+    def _requests(self) -> int:
+        return sum(len(talk.turns) for talk in self.due())
 
     # ── the workload ─────────────────────────────────────────────────────────────────────────────────
     def due(self) -> Iterator[Talk]:
-        """The conversations at their times."""
+        """The conversations, at their times where they have any."""
         plan = self._wanted.arrivals
         if isinstance(plan, Replay):
             most = min(plan.count or self._dataset.size or 0, self._dataset.size or 0)
             until = plan.duration or inf
-            for talk in islice(self.talks(), most):
-                if talk.at / plan.speed > until:
-                    return
-                yield talk.due(talk.at / plan.speed)
-            return
-        assert isinstance(plan, OpenLoop)  # noqa: S101 - callers are told by answers, not by times
-        for at, talk in zip(offsets(plan, self._wanted.seed), islice(self.talks(), planned(plan)), strict=True):
-            yield talk.due(at)
+            replayed = (talk.replayed(plan.speed) for talk in islice(self._talks(), most))
+            yield from takewhile(lambda talk: talk.at <= until, replayed)
+        elif isinstance(plan, ClosedLoop):
+            yield from (talk.due(0.0) for talk in islice(self._talks(), plan.count))
+        else:
+            for at, talk in zip(offsets(plan, self._wanted.seed), islice(self._talks(), planned(plan)), strict=True):
+                yield talk.due(at)
 
-    def talks(self) -> Iterator[Talk]:
+    def _talks(self) -> Iterator[Talk]:
         """The conversations of the dataset, again from the start after the last."""
         wanted, spec, block = self._wanted, self._wanted.dataset, self._wanted.profile.block_size
         dataset = self._dataset
         if isinstance(dataset, Trace) and not wanted.by_text:
-            return cycle(lengths.trace(dataset.sessions, page=dataset.page, block=block))
+            return lengths.trace(dataset.sessions, page=dataset.page, block=block)
         if self._name in FROM_FILE or wanted.by_text:
             return simulation_text.talks(dataset, block=block)
         prompt = Lengths(spec.input_len, spec.range_ratio)
@@ -155,6 +193,18 @@ class Simulator:
             wanted.seed, prompt, output, turns=Lengths(spec.turns, spec.turns_ratio), system=spec.prefix_len,
             think=spec.think, block=block,
         )
+
+
+class _Hopeless(Exception):
+    """The limits are missed, whatever comes."""
+
+
+def drive(fleet: Fleet, arrivals: Arrivals, talks: Iterable[Talk]) -> None:
+    """Put the load on an idle fleet."""
+    if isinstance(arrivals, ClosedLoop):
+        fleet.run_callers(talks, arrivals.concurrency, arrivals.think)
+    else:
+        fleet.run(talks)
 
 
 def ready(wanted: Wanted, name: str, workers: int, profile: Profile) -> Fleet:

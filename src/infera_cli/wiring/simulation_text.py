@@ -11,6 +11,7 @@ from infera_cli.routing.reader import Message, Reader
 from infera_cli.simulator import text
 from infera_cli.workload.items import Dataset, Item, Turn
 from infera_cli.workload.lengths import Part, Talk
+from infera_cli.workload.traces import Trace
 
 OUTPUT = 128    # tokens of an answer of which nobody says how long it is
 
@@ -20,9 +21,10 @@ def talks(dataset: Dataset, *, block: int) -> Iterator[Talk]:
     reader = Reader()
     for index in count():
         item = dataset.item(index)
+        at = dataset.at(index) if isinstance(dataset, Trace) else 0.0
         messages = _first(item)
         turns = [_part(messages, turn, item, reader, (index, number), block) for number, turn in enumerate(item.turns)]
-        yield Talk(tuple(turns), item.session, item.at or 0.0)
+        yield Talk(tuple(turns), item.session, at)
 
 
 def _first(item: Item) -> list[dict[str, Any]]:
@@ -43,7 +45,8 @@ def _part(
     work = reader.work(None, [_said(message) for message in messages])
     answer = text.answer(place[0] * 4096 + place[1], output)
     made = Part(
-        len(ids), output, chain([*ids, *text.encode(answer)], block), work.chain, work.sizes, work.pinned, turn.think
+        len(ids), output, chain([*ids, *text.encode(answer)], block), work.chain, work.sizes, work.pinned, turn.think,
+        turn.after,
     )
     messages.append({"role": "assistant", "content": answer})
     return made

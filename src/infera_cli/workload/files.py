@@ -33,7 +33,9 @@ def numbered(lines: Iterable[str], origin: str) -> Iterator[tuple[int, Any]]:
         try:
             yield number, msgspec.json.decode(line)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{origin}:{number}: not a JSON value ({error})") from None
+            raise fault(origin, number, f"not a JSON value ({error})") from None
+        except RecursionError:
+            raise fault(origin, number, "its JSON is nested too deeply") from None
 
 
 def fault(origin: str, number: int, what: str) -> ConfigError:

@@ -11,26 +11,27 @@ class Turn(msgspec.Struct, frozen=True):
     """One message of the user, and how long the answer shall be.
 
     `output` in tokens, None: let the model decide. `think` is the pause in seconds between the previous
-    answer and this turn. `recorded` is the answer in the dataset, used when answers are not fed back.
+    answer and this turn; a replay sends it no earlier than `after` seconds from the first, either. `recorded` is the
+    answer in the dataset, used when answers are not fed back.
     """
 
     text: str
     output: int | None = None
     think: float = 0.0
+    after: float = 0.0
     recorded: str | None = None
 
 
 class Item(msgspec.Struct, frozen=True):
     """One unit of load.
 
-    `at` is the time in the trace, seconds from its first row. `body` is a complete request of the
+    `body` is a complete request of the
     dataset's own (OpenAI JSONL), sent as it is but for model and streaming. `asked` is the intended length
     of the first prompt in tokens, where there is one.
     """
 
     turns: tuple[Turn, ...]
     system: str = ""
-    at: float | None = None
     session: str | None = None
     body: dict[str, Any] | None = None
     asked: int | None = None

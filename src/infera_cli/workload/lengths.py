@@ -2,13 +2,13 @@
 
 What a simulation needs of a workload; no text is made, so a million requests cost seconds. The datasets are those
 of `bench`, with lengths and groups drawn from the same distributions. A block's name stands for its place and all
-before it, as a chained hash does.
+before it, as a chained hash does. No workload ends: what was read from a file starts again after its last row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import accumulate, count, cycle
 
 import msgspec
 
@@ -18,13 +18,16 @@ from infera_cli.workload.traces import Row
 
 _OWN = 1 << 40      # names of blocks that no other request has begin here
 _LAYER = 1 << 20    # blocks of one shared prefix, at most
+_PRIME = (1 << 61) - 1
+_STEP = 0x9E3779B97F4A7C15 % _PRIME
 
 
 class Part(msgspec.Struct, gc=False, frozen=True):
     """One request: `prompt` and `output` in tokens; `chain` names the full blocks of both.
 
     `names` and `sizes` are its messages as prefixes, with their ends in tokens; the first `pinned` are the
-    operator's. `think` is the pause in seconds after the previous answer.
+    operator's. `think` is the pause in seconds after the previous answer; the request comes no earlier than `after`
+    seconds from the beginning of its conversation, either.
     """
 
     prompt: int
@@ -34,18 +37,32 @@ class Part(msgspec.Struct, gc=False, frozen=True):
     sizes: tuple[int, ...] = ()
     pinned: int = 0
     think: float = 0.0
+    after: float = 0.0
 
 
 class Talk(msgspec.Struct, gc=False, frozen=True):
-    """One conversation: its first request is due at `at` seconds, the others when the one before is answered."""
+    """One conversation: its first request is due at `at` seconds, the others when the one before is answered, and in a
+    replay at their own times if these are later."""
 
     turns: tuple[Part, ...]
     session: str | None = None
     at: float = 0.0
 
     def due(self, at: float) -> Talk:
-        """The same at another time."""
-        return Talk(self.turns, self.session, at)
+        """The same at another time, each answer followed by the next request."""
+        turns = self.turns
+        if turns[-1].after:
+            turns = tuple(msgspec.structs.replace(part, after=0.0) for part in turns)
+        return Talk(turns, self.session, at)
+
+    def replayed(self, speed: float) -> Talk:
+        """The same at its own times, so many times faster."""
+        turns = self.turns
+        if speed != 1 and len(turns) > 1:
+            turns = tuple(
+                msgspec.structs.replace(part, after=part.after / speed, think=part.think / speed) for part in turns
+            )
+        return Talk(turns, self.session, self.at / speed)
 
 
 Talks = Iterator[Talk]
@@ -108,23 +125,35 @@ def conversations(
 def trace(sessions: Sequence[Sequence[Row]], *, page: int, block: int) -> Talks:
     """Recorded requests, each list one conversation, whose later rows are what is said after the answers before.
 
-    `page` is what a block id stands for in tokens. An id is taken for what it is in Mooncake traces: the name of its
-    page and all pages before it.
+    `page` is what a block id stands for in tokens. An id is the same page where the pages before it are the same
+    (bench-and-cli §A13).
     """
-    per = max(1, page // block)
-    own = _OWN << 22    # above the names that pages are cut into
-    for session in sessions:
+    own = _OWN << 22    # above the names of pages
+    for session in cycle(sessions):
         made: list[Part] = []
         chain: list[int] = []
         tokens = 0
         for row in session:
             prompt, answer = tokens + max(1, row.prompt), max(1, row.output)
+            pages = _chained(row.blocks)
             if not made:
-                chain = [name * per + place for name in row.blocks for place in range(per)][: prompt // block]
+                chain = _blocks(pages, min(prompt, len(pages) * page), page, block)
             more = (prompt + answer) // block - len(chain)
             chain = [*chain, *range(own, own + more)]
             own += more + 1
-            ends = tuple(min(prompt, page * (place + 1)) for place in range(len(row.blocks)))
-            made.append(Part(prompt, answer, chain, row.blocks, ends, 0, row.delay if made else 0.0))
+            ends = tuple(min(prompt, page * (place + 1)) for place in range(len(pages)))
+            think, after = (row.delay, row.at - session[0].at) if made else (0.0, 0.0)
+            made.append(Part(prompt, answer, chain, pages, ends, 0, think, after))
             tokens = prompt + answer
         yield Talk(tuple(made), session[0].session or session[0].pin, session[0].at)
+
+
+def _chained(ids: Sequence[int]) -> tuple[int, ...]:
+    """A name for each page and all before it."""
+    return tuple(accumulate(ids, lambda before, page: (before * _STEP + page + 1) % _PRIME, initial=1))[1:]
+
+
+def _blocks(pages: Sequence[int], tokens: int, page: int, block: int) -> list[int]:
+    """The names of the full blocks in the first `tokens` tokens. A block is known by the page that it ends in, and how
+    far in: the same page is the same all the way there, of two pages that differ nobody knows where they begin to."""
+    return [(pages[last // page] * page + last % page) % _PRIME for last in range(block - 1, tokens, block)]

@@ -50,14 +50,16 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """A result file. `replicas` is the answer to "how many workers for these limits" by policy; None: not even the
-    most that were allowed. `left_out` rows of a trace asked for nothing."""
+    """A result file. `replicas` is the answer to "how many workers for these limits" by policy; None: no
+    number that was allowed. `left_out` rows of a trace asked for nothing; a dataset of so many `rows` was not enough,
+    and was taken again from its beginning."""
 
     outcomes: tuple[Outcome, ...]
     options: dict[str, Any]
     replicas: dict[str, int | None] = {}
     tool_version: str = ""
     left_out: int = 0
+    rows: int | None = None
     kind: str = KIND
     schema_version: int = SCHEMA_VERSION
 

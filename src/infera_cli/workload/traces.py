@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -41,7 +41,8 @@ class Row:
 class Trace:
     """Rows as a dataset; prompts are made when they are asked for.
 
-    Rows of one session become one conversation, turn after turn. A block's text depends on
+    Rows of one session become one conversation, turn after turn: each at its own time, but never before the answer to
+    the one before it (bench-and-cli §B5). A block's text depends on
     (seed, block id) alone, so a repeated id repeats the text. Rows without a token of prompt or answer (a failure on
     the recorded service) are left out: no engine takes such a request.
     """
@@ -83,14 +84,17 @@ class Trace:
 
     def item(self, index: int) -> Item:
         """Conversation `index`; after the last the trace starts again, at the later time."""
-        lap, number = divmod(index, len(self._items))
-        rows = self._items[number]
+        rows = self._items[index % len(self._items)]
         turns = tuple(
-            Turn(self._prompt(row, index, turn), row.output, think=row.delay) for turn, row in enumerate(rows)
+            Turn(self._prompt(row, index, turn), row.output, think=row.delay, after=row.at - rows[0].at)
+            for turn, row in enumerate(rows)
         )
-        return Item(
-            turns=turns, at=rows[0].at + lap * self.span, session=rows[0].session or rows[0].pin, asked=rows[0].prompt
-        )
+        return Item(turns=turns, session=rows[0].session or rows[0].pin, asked=rows[0].prompt)
+
+    def at(self, index: int) -> float:
+        """When conversation `index` begins, in seconds from the first."""
+        lap, number = divmod(index, len(self._items))
+        return self._items[number][0].at + lap * self.span
 
     def _prompt(self, row: Row, index: int, turn: int) -> str:
         if row.text is not None:
@@ -123,9 +127,12 @@ def _by_session(rows: list[Row]) -> list[list[Row]]:
 
 def _whole(value: Any, origin: str, number: int, what: str) -> int:
     try:
-        found = int(value)
+        exact = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise fault(origin, number, f"{what} is {str(value)[:40]!r}, not a whole number") from None
+        exact = math.nan
+    if not exact.is_integer():
+        raise fault(origin, number, f"{what} is {str(value)[:40]!r}, not a whole number")
+    found = int(exact)
     if not 0 <= found <= MOST_TOKENS:
         wrong = "negative" if found < 0 else f"more than {MOST_TOKENS:,}"
         raise fault(origin, number, f"{what} is {wrong}")
@@ -154,16 +161,23 @@ def mooncake(
     holding all of the conversation already, and `block_size`, which then counts instead of `block`.
     """
     rows: list[Row] = []
+    size: int | None = None
+    last: dict[str, float] = {}     # the time of a session's row, which the next one follows where it has none
     for number, raw in numbered(lines, origin):
-        rows.append(_mooncake_row(raw, origin, number))
-        if raw.get("block_size") is not None:
-            block = _whole(raw["block_size"], origin, number, "block_size")
-            if block < 1:
-                raise fault(origin, number, "block_size is not at least 1")
-    return Trace(rows, seed, origin, block=block, count=count)
+        row = _mooncake_row(raw, origin, number, last)
+        if row.session is not None:
+            last[row.session] = row.at
+        said = block if raw.get("block_size") is None else _whole(raw["block_size"], origin, number, "block_size")
+        if said < 1:
+            raise fault(origin, number, "block_size is not at least 1")
+        if size not in (None, said):
+            raise fault(origin, number, f"block_size is {said}, and {size} in the rows before: replay them one by one")
+        size = said
+        rows.append(row)
+    return Trace(rows, seed, origin, block=size or block, count=count)
 
 
-def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
+def _mooncake_row(raw: Any, origin: str, number: int, last: Mapping[str, float]) -> Row:
     if not isinstance(raw, dict):
         raise fault(origin, number, "a row is a JSON object")
 
@@ -173,8 +187,9 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
     at = first("timestamp", "created_time")
     if isinstance(at, str | bool):
         raise fault(origin, number, f"timestamp is {at!r}, not a number of milliseconds")
+    session = None if raw.get("session_id") is None else str(raw["session_id"])
     row = Row(
-        _amount(at or 0, origin, number, "timestamp") / 1000,
+        last.get(session or "", 0.0) if at is None else _amount(at, origin, number, "timestamp") / 1000,
         _whole(first("input_length", "input_tokens"), origin, number, "input_length"),
         _whole(first("output_length", "output_tokens"), origin, number, "output_length"),
     )
@@ -184,7 +199,7 @@ def _mooncake_row(raw: Any, origin: str, number: int) -> Row:
     row.blocks, row.text = tuple(ids), raw.get("text_input")
     if not isinstance(row.text, str | None):
         raise fault(origin, number, "text_input is not text")
-    row.session = None if raw.get("session_id") is None else str(raw["session_id"])
+    row.session = session
     row.pin = None if raw.get("session") is None else str(raw["session"])
     row.delay = max(0.0, _amount(first("delay", "delay_ms") or 0, origin, number, "delay") / 1000)
     return row
@@ -225,10 +240,13 @@ def _table(
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         raise fault(origin, 1, f"the header lacks {', '.join(missing)}")
-    for raw in reader:
-        if any(raw[name] is None for name in columns):
-            raise fault(origin, reader.line_num, f"the row has fewer than {len(columns)} columns")
-        yield reader.line_num, raw
+    try:
+        for raw in reader:
+            if any(raw[name] is None for name in columns):
+                raise fault(origin, reader.line_num, f"the row has fewer than {len(columns)} columns")
+            yield reader.line_num, raw
+    except csv.Error as error:
+        raise fault(origin, reader.line_num + 1, f"not CSV ({error})") from None
 
 
 def _date(value: str, origin: str, number: int) -> float:
