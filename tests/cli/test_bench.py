@@ -136,7 +136,7 @@ def test_a_gate_decides_the_exit_code(infera: Infera) -> None:
     with failing(0) as target:
         found = infera("bench", "--base-url", target.url, "-n", "2", *FAST, "--gate", "cpu:1", "hits:0.9")
     assert found.code == 1
-    assert "missed   hits is 0, asked was ≥ 0.9" in found.out
+    assert "missed   hits is not told by the server, asked was ≥ 0.9" in found.out
     assert found.out.rstrip().endswith(", but a limit of --gate was missed (exit 1)")
 
 
@@ -258,4 +258,4 @@ def test_a_gate_missed_at_the_load_that_was_found_is_exit_1(infera: Infera) -> N
         found = infera("bench", "--base-url", target.url, "--find-max", "--goodput", "ttft:0.001", "-n", "2", *FAST,
                        "--gate", "hits:0.9")
     assert found.code == 1
-    assert "missed there: hits is 0, asked was ≥ 0.9" in found.out
+    assert "missed there: hits is not told by the server, asked was ≥ 0.9" in found.out.replace("\n", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.workload.samples import failure, sample
 def run(cell: str = "", *, bad: int = 0, gates: tuple[str, ...] = (), cpu: float = 0.1, repeat: int = 0,
         allowed: float = 0.0, every: float = 0.1, offered: float | None = None, **options: Any) -> Run:
     """Twenty requests, one `every` so many seconds and half a second long, and `bad` failures."""
-    tally = Tally().update([sample(n * every, 0.1, (0.1,) * 4) for n in range(20)])
+    tally = Tally().update([sample(n * every, 0.1, (0.1,) * 4, cached=0) for n in range(20)])
     figures = tally.update([failure("http_500", n * every) for n in range(bad)]).figures(
         planned=20 + bad, offered=offered, span=20 / offered if offered else None)
     around = Circumstances(cpu=cpu, max_error_rate=allowed, gates=parse_gates(gates))
@@ -80,7 +81,7 @@ def test_a_search_ends_in_its_exit_code() -> None:
     found = {"kind": "rate", "passed": 1, "failed": 2, "attainment": 0.95}
     runs = (run("rate=1", gates=("hits:0.5",)), run("rate=2", bad=5))
     last = told(*runs, code=1, find_max=found)
-    assert "missed there: hits is not known" in last or "missed there: hits is 0" in last
+    assert "missed there: hits is 0, asked was ≥ 0.5" in last
     assert last.endswith("(exit 1)")
     assert "exit" not in told(*runs, code=0, find_max=found)
 
@@ -127,7 +128,7 @@ def test_a_run_that_takes_longer_than_its_duration_says_why() -> None:
 
 def ended(*open_ones: Sample, slos: tuple[str, ...] = ()) -> Run:
     """Three answers, and what was open when a run with --grace 1 ended."""
-    samples = [sample(n, 0.1) for n in range(3)] + [RunEnd(1.0).judged(one) for one in open_ones]
+    samples = [sample(n, 0.1, cached=0) for n in range(3)] + [RunEnd(1.0).judged(one) for one in open_ones]
     figures = Tally(parse_limits(slos)).update(samples).figures()
     return replace(run(), figures=figures, verdict=judge(figures, Circumstances()))
 
@@ -154,3 +155,18 @@ def test_what_was_cut_off_is_judged_where_that_is_certain_and_that_is_told() -> 
         "2 requests that were cut off could still have kept the limits, and are not judged"]
     assert "within all limits" in console.report(Document((found,), "0"))
     assert not [said for said in ending.notes(ended(hung(0.9))) if "cut off" in said]
+
+
+def test_hits_that_the_server_does_not_report_are_unknown() -> None:
+    """No line with 0 %, nor a worker's share: a note says so, and by which flags engines report them."""
+    found = replace(run(), figures=Tally().update([sample(worker="w")]).figures())
+    [said] = ending.notes(found)
+    assert said.startswith("prefix-cache hits are unknown: the server reports no cached tokens")
+    for flag in ("--enable-prompt-tokens-details", "--enable-cache-report"):
+        assert flag in said
+    for shown in (console.report(Document((found,), "0"), width=400), page.report(Document((found,), "0"))):
+        assert "prefix-cache hits are unknown" in shown
+        assert not re.search(r"(?<!\d)0\.0%", shown)
+    assert not list(ending.notes(run()))
+    nothing = replace(found, figures=Tally().update([failure("connect")]).figures())
+    assert not list(ending.notes(nothing))

@@ -37,7 +37,18 @@ def test_a_figure_that_a_run_does_not_have_keeps_no_limit() -> None:
     """Without a plan there is no achieved rate: that is said, and is no success."""
     figures = Tally().update(sample(n, 0.1) for n in range(3)).figures()
     found = judge(figures, Circumstances(gates=parse(["rate:0.9"])))
-    assert (found.exit_code, found.missed) == (1, ("rate is not known, asked was 0.9",))
+    assert (found.exit_code, found.missed) == (1, ("rate is not known, asked was ≥ 0.9",))
+
+
+@pytest.mark.parametrize(("cached", "missed"), [
+    (None, ("cached is not told by the server, asked was ≤ 0.01", "hits is not told by the server, asked was ≥ 0")),
+    (0, ()),
+])
+def test_hits_that_the_server_does_not_tell_keep_no_limit(cached: int | None, missed: tuple[str, ...]) -> None:
+    """Usage without cached tokens is no 0: whatever the limit, nothing shows that it was kept."""
+    figures = Tally().update(sample(n, 0.1, cached=cached) for n in range(3)).figures()
+    found = judge(figures, Circumstances(gates=parse(["cached:0.01", "hits:0"])))
+    assert (found.missed, found.exit_code) == (missed, 1 if missed else 0)
 
 
 def test_an_interrupted_run_stays_one() -> None:

@@ -23,6 +23,7 @@ def notes(run: Run) -> Iterator[str]:
     yield from _dice(run)
     yield from _longer(run)
     yield from _cut_off(run)
+    yield from _unknown(run)
 
 
 def _dice(run: Run) -> Iterator[str]:
@@ -58,6 +59,16 @@ def _cut_off(run: Run) -> Iterator[str]:
         yield f"{found.cut_off_missed:,} requests that were cut off had missed a limit by then, and count as such"
     if found is not None and found.cut_off_open:
         yield f"{found.cut_off_open:,} requests that were cut off could still have kept the limits, and are not judged"
+
+
+def _unknown(run: Run) -> Iterator[str]:
+    """What the server does not say is no 0."""
+    counts = run.figures.counts
+    if counts.ok and counts.cached_tokens is None:
+        yield (
+            "prefix-cache hits are unknown: the server reports no cached tokens (vLLM does with"
+            " --enable-prompt-tokens-details, where there are any; SGLang with --enable-cache-report)"
+        )
 
 
 # ── the verdict ──────────────────────────────────────────────────────────────────────────────────────

@@ -192,11 +192,12 @@ WORKERS = ("worker", "requests", "share", "failed", "input tok", "cached", "outp
 def workers(figures: Figures) -> Iterator[tuple[str, ...]]:
     """A line of WORKERS each."""
     total = sum(worker.requests for worker in figures.workers) or 1
+    told = figures.counts.cached_tokens is not None
     for worker in figures.workers:
         yield (
             worker.worker, f"{worker.requests:,}", f"{worker.requests / total:.1%}", f"{worker.failed:,}",
             f"{worker.input_tokens:,}",
-            f"{worker.cached_tokens / worker.input_tokens:.1%}" if worker.input_tokens else "-",
+            f"{worker.cached_tokens / worker.input_tokens:.1%}" if told and worker.input_tokens else "-",
             f"{worker.output_tokens:,}", number(worker.ttft_p50 * 1e3) if worker.ttft_p50 is not None else "-",
         )
 

@@ -49,7 +49,9 @@ def _lag(name: str) -> Callable[[Seen], float | None]:
 
 def _cached(seen: Seen) -> float | None:
     counts = seen.figures.counts
-    return (counts.cached_tokens or 0) / counts.input_tokens if counts.input_tokens else None
+    if counts.cached_tokens is None or not counts.input_tokens:
+        return None
+    return counts.cached_tokens / counts.input_tokens
 
 
 def _mismatch(seen: Seen) -> float | None:
@@ -76,11 +78,12 @@ class Gate(msgspec.Struct, frozen=True):
         """What is wrong, in words; empty when the run keeps the limit. A figure that is not there keeps none."""
         kind = _KINDS.get(self.name) or _Kind(lambda found: _share(found.figures, self.name))
         found = kind.read(seen)
+        asked = f"asked was {'≤' if kind.at_most else '≥'} {self.limit:g}"
         if found is None:
-            return f"{self.name} is not known, asked was {self.limit:g}"
+            return f"{self.name} is not {'told by the server' if kind.read is _cached else 'known'}, {asked}"
         value = found / kind.scale
         kept = value <= self.limit if kind.at_most else value >= self.limit
-        return "" if kept else f"{self.name} is {value:.4g}, asked was {'≤' if kind.at_most else '≥'} {self.limit:g}"
+        return "" if kept else f"{self.name} is {value:.4g}, {asked}"
 
 
 def parse(words: Iterable[str]) -> tuple[Gate, ...]:
