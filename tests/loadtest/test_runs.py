@@ -330,6 +330,8 @@ def test_an_unreachable_target_is_told_before_the_load() -> None:
     ({"dataset": DatasetSpec(name="openai")}, ConfigError, "give --dataset-path"),
     ({"find_max": "rate", "count": 1}, ConfigError, "--goodput"),
     ({"dataset": DatasetSpec(name="openai", path="/nowhere/x")}, ConfigError, "cannot read"),
+    ({"dataset": DatasetSpec(name="openai", path="rows", content='{"messages": [{"role": "user"}]}'),
+      "dialect": "completions"}, ConfigError, "rows: request 1 has messages"),
     ({"cache": "warm", "concurrency": 2, "duration": 1.0}, ConfigError, "to warm the cache"),
     ({"rate": 0.01, "duration": 1.0}, ConfigError, "not one request is due"),
     ({"tokenizer": "/nowhere"}, ConfigError, "tokenizer"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+from infera_cli.errors import ConfigError
 from infera_cli.workload import timing
 from infera_cli.workload.items import Item, Turn
-from infera_cli.workload.requests import History, Shape, body
+from infera_cli.workload.requests import Dialect, History, Shape, body, own
 
 
 def made(shape: Shape, item: Item, salt: str = "") -> dict[str, Any]:
@@ -77,3 +80,36 @@ def test_a_conversation_grows() -> None:
 def test_server_timing_is_read_as_seconds() -> None:
     """Names with durations in milliseconds; what cannot be read is passed over."""
     assert timing.parse('queue;dur=1.5, pick;desc="x";dur="0.02", odd;dur=x, bare') == {"queue": 0.0015, "pick": 2e-05}
+
+
+ASKED = {"role": "user", "content": "q"}
+SYSTEM = {"role": "system", "content": "be kind"}
+
+
+@pytest.mark.parametrize(("dialect", "request_of_its_own", "sent"), [
+    ("chat", {"prompt": "q"}, {"messages": [ASKED]}),
+    ("completions", {"prompt": [1, 2]}, {"prompt": [1, 2]}),
+    ("messages", {"messages": [SYSTEM, ASKED]}, {"messages": [ASKED], "system": "be kind"}),
+    ("messages", {"prompt": "q"}, {"messages": [ASKED]}),
+])
+def test_a_request_of_the_datasets_own_speaks_the_endpoints_language(
+    dialect: Dialect, request_of_its_own: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    """A prompt becomes a message, Anthropic's system prompt a member of its own; a salt begins either."""
+    item = Item(turns=(Turn("", 4),), body={**request_of_its_own, "top_p": 1})
+    found = made(Shape(dialect, "m", stream=False), item)
+    assert found == {**sent, "top_p": 1, "model": "m", "stream": False, "max_tokens": 4}
+    if dialect == "messages":
+        assert made(Shape(dialect, "m"), item, "s1")["system"] == f"s1 {sent.get('system', '')}".strip()
+
+
+@pytest.mark.parametrize(("dialect", "request_of_its_own", "said"), [
+    ("completions", {"messages": [ASKED]}, "has messages, which --endpoint completions does not take"),
+    ("chat", {"prompt": [1, 2]}, "has a prompt that is a list, which --endpoint chat does not take"),
+])
+def test_a_request_that_the_endpoint_cannot_take_is_refused(
+    dialect: Dialect, request_of_its_own: dict[str, Any], said: str
+) -> None:
+    """Before anything is sent, instead of a 400 for every request."""
+    with pytest.raises(ConfigError, match=said):
+        own(dialect, request_of_its_own)

@@ -230,6 +230,7 @@ class Bench:
         """Read the dataset once, so that its faults are told before anything is sent: its size and times."""
         count = datasets.tokenizer(self._options.tokenizer)
         found = datasets.load(self._options.dataset, 0, count)
+        datasets.check(found, self._options.dataset.path or "", self._options.dialect)
         self._left_out: int = getattr(found, "left_out", 0)
         if not isinstance(found, Trace) or found.size is None:
             return found.size, ()

@@ -11,8 +11,9 @@ import msgspec
 from infera_cli.errors import ConfigError
 from infera_cli.loadtest.job import DatasetSpec
 from infera_cli.workload import files, synthetic, traces
-from infera_cli.workload.items import Dataset
+from infera_cli.workload.items import Dataset, Listed
 from infera_cli.workload.names import MADE_UP, resolve
+from infera_cli.workload.requests import Dialect, own
 from infera_cli.workload.synthetic import Lengths
 from infera_cli.workload.text import Count
 
@@ -66,6 +67,18 @@ def _from_file(name: str, spec: DatasetSpec, seed: int, count: Count | None) -> 
         "burstgpt": partial(traces.burstgpt, lines, origin, seed, count=count),
     }
     return readers[name]()
+
+
+def check(dataset: Dataset, origin: str, dialect: Dialect) -> None:
+    """Raises ConfigError for a request of the dataset's own that cannot be sent to such an endpoint."""
+    if not isinstance(dataset, Listed):
+        return
+    for index in range(dataset.size or 0):
+        request = dataset.item(index).body
+        try:
+            own(dialect, request or {"prompt": ""})
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: request {index + 1} {error.message}", param="--endpoint") from None
 
 
 def kept(spec: DatasetSpec, *, elsewhere: bool = False) -> DatasetSpec:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from infera_cli.errors import ConfigError
 from infera_cli.workload.items import Item, Turn
 
 Dialect = Literal["chat", "completions", "messages"]
@@ -48,9 +49,9 @@ class History:
 
 def body(shape: Shape, item: Item, turn: Turn, history: History) -> bytes:
     """The JSON body for `turn`, whose text `history` already holds."""
-    content = dict(item.body) if item.body is not None else _content(shape.dialect, history)
+    content = own(shape.dialect, item.body) if item.body is not None else _content(shape.dialect, history)
     if item.body is not None and history.system:
-        _begin_with(content, history.system)
+        _begin_with(shape.dialect, content, history.system)
     content["model"] = shape.model
     content["stream"] = shape.stream
     _lengths(shape, turn, content)
@@ -74,12 +75,38 @@ def _content(dialect: Dialect, history: History) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": history.system}, *messages]}
 
 
-def _begin_with(content: dict[str, Any], salt: str) -> None:
+def own(dialect: Dialect, request: dict[str, Any]) -> dict[str, Any]:
+    """A dataset's own request as `dialect` has it. Raises ConfigError for one that it cannot say."""
+    made = dict(request)
+    if dialect == "completions":
+        if "prompt" not in made:
+            raise ConfigError("has messages, which --endpoint completions does not take: give --endpoint chat")
+        return made
+    if "messages" not in made:
+        prompt = made.pop("prompt")
+        if not isinstance(prompt, str):
+            raise ConfigError(f"has a prompt that is a list, which --endpoint {dialect} does not take: "
+                              f"give --endpoint completions")
+        made["messages"] = [{"role": "user", "content": prompt}]
+    if dialect == "messages":
+        system = [one["content"] for one in made["messages"] if one.get("role") == "system"]
+        if system and "system" not in made and all(isinstance(text, str) for text in system):
+            made["system"] = " ".join(system)
+            made["messages"] = [one for one in made["messages"] if one.get("role") != "system"]
+    return made
+
+
+def _begin_with(dialect: Dialect, content: dict[str, Any], salt: str) -> None:
     """Put the salt in front of a dataset's own request."""
     if isinstance(content.get("prompt"), str):
         content["prompt"] = f"{salt} {content['prompt']}"
-    elif "messages" in content:
-        content["messages"] = [{"role": "system", "content": salt}, *content["messages"]]
+    elif dialect != "messages":
+        if "messages" in content:
+            content["messages"] = [{"role": "system", "content": salt}, *content["messages"]]
+    elif isinstance(content.get("system", ""), str):
+        content["system"] = " ".join(part for part in (salt, content.get("system")) if part)
+    else:
+        content["system"] = [{"type": "text", "text": salt}, *content["system"]]
 
 
 def _lengths(shape: Shape, turn: Turn, content: dict[str, Any]) -> None:
