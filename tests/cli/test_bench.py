@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from infera_cli.cli.bench import exit_code
+from infera_cli.report.words import find_max
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run, encode
 from infera_cli.workload.verdict import Circumstances, judge
@@ -233,6 +234,18 @@ def test_a_search_is_judged_by_what_it_found(one: int, two: int, passed: int, fa
     found = {"kind": "concurrency", "passed": passed, "failed": failed}
     runs = (judged("concurrency=1", one), judged("concurrency=2", two))
     assert exit_code(Document(runs, "0", {"find_max": found})) == code
+
+
+def test_a_probe_that_was_repeated_does_not_spoil_a_search() -> None:
+    """INVALID and then VALID at an end, or INVALID beyond the ends: exit 0; at last INVALID at an end: exit 4."""
+    found = {"find_max": {"kind": "rate", "passed": 0.5, "failed": 0.75, "attainment": 0.95, "finished": True}}
+    late, fine = judged("rate=0.5", 4, "INVALID"), judged("rate=0.5", 0)
+    beyond = (judged("rate=1", 4, "INVALID"), judged("rate=0.75", 1))
+    good, bad = Document((late, fine, *beyond), "0", found), Document((fine, late, *beyond), "0", found)
+    assert (exit_code(good), exit_code(bad)) == (0, 4)
+    said = [find_max(one.findings["find_max"], one.runs) for one in (good, bad)]
+    assert said[0] == "most load with 95% of requests within the limits: rate between 0.5 (kept) and 0.75 (not kept)"
+    assert said[1] == f"{said[0]}; but rate 0.5 was judged on INVALID runs, which say little of the server"
 
 
 def test_the_end_of_a_benchmark_that_was_cut_off_decides() -> None:

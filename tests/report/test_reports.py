@@ -110,6 +110,7 @@ def test_several_runs_have_an_overview() -> None:
 
 @pytest.mark.parametrize(("found", "said"), [
     ({"kind": "rate", "passed": 0, "failed": 1, "attainment": 0.9}, "not even rate 1 keeps 90%"),
+    ({"kind": "rate", "passed": 0, "failed": 0.015625, "attainment": 0.9}, "not even rate 0.015625 keeps 90%"),
     ({"kind": "concurrency", "passed": 64, "failed": None, "attainment": 0.9}, "concurrency 64 keeps"),
 ])
 def test_a_search_without_an_interval_says_so(found: dict[str, object], said: str) -> None:
@@ -128,6 +129,7 @@ CUT = {"kind": "concurrency", "passed": 0, "failed": None, "attainment": 0.95, "
     ({"passed": 8, "failed": 16, "evidence": {"8": {"good": 9, "judged": 9}, "16": {"good": 0, "judged": 9}}},
      "so far concurrency 8 keeps 95% of requests within the limits and 16 does not"),
     ({"failed": 4}, "so far concurrency 4 does not keep 95% of requests within the limits, less is not known"),
+    ({"failed": 0.5, "evidence": {"0.25": {"good": 9, "judged": 10}}}, "concurrency 0.25 is undecided (9 of 10"),
 ])
 def test_a_search_that_was_cut_off_says_what_it_knew(known: dict[str, object], said: str) -> None:
     """Ctrl-C in a search: interrupted, and no judgement of a level that was not judged."""

@@ -12,7 +12,7 @@ from infera_cli.workload.comparison import Row, compare, spread
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
-from infera_cli.workload.search import Search, wilson
+from infera_cli.workload.search import Search, least_level, wilson
 from tests.workload.samples import failure, sample
 
 
@@ -114,6 +114,43 @@ def test_the_search_closes_in_on_the_limit(limit: int) -> None:
     assert search.high is not None
     assert search.low <= limit < search.high
     assert search.high - search.low <= max(1, 0.1 * search.low + 0.5)
+
+
+@pytest.mark.parametrize("limit", [0.9, 0.4, 0.02])
+def test_a_rate_below_one_is_found(limit: float) -> None:
+    """Half as much while it fails, then the middle: 0.4 requests a second have an interval, too."""
+    search = Search(0.95, least=least_level("rate", None))
+    levels = []
+    while (level := search.next_level) is not None:
+        levels.append(level)
+        search.tell(1000 if level <= limit else 0, 1000)
+    assert levels[:2] == [1, 0.5]
+    assert len(levels) <= 11
+    assert search.high is not None
+    assert search.low <= limit < search.high
+    assert search.high - search.low <= 0.1 * search.low
+
+
+@pytest.mark.parametrize(("kind", "duration", "least"), [
+    ("concurrency", None, 1), ("rate", None, 1 / 64), ("rate", 4.0, 1 / 4), ("rate", 600.0, 1 / 64)])
+def test_a_search_goes_down_to_what_a_probe_can_show(kind: str, duration: float | None, least: float) -> None:
+    """Callers are whole; of a rate, a probe must hold a request; what keeps no limit at the least keeps none."""
+    assert least_level(kind, duration) == least
+    search = Search(0.95, least=least)
+    while search.next_level is not None:
+        search.tell(0, 100)
+    assert (search.low, search.high) == (0, least)
+
+
+def test_a_probe_that_the_load_generator_spoiled_shows_of_no_level_that_it_is_kept() -> None:
+    """INVALID: once more, at most three times in all, then it counts as not kept; what it missed, it missed."""
+    search = Search(0.95)
+    probes = [(100, True), (100, False), (100, True)]
+    assert [search.tell(good, 100, sound=sound) for good, sound in probes] == ["pass", "again", "pass"]
+    assert (search.low, search.evidence[2].judged) == (2, 100)
+    assert [search.tell(100, 100, sound=False) for _ in range(3)] == ["again", "again", "fail"]
+    assert (search.high, search.next_level) == (4, 3)
+    assert search.tell(0, 100, sound=False) == "fail"
 
 
 def test_an_undecided_level_is_probed_again() -> None:

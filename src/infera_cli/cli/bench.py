@@ -151,14 +151,18 @@ def exit_code(document: Any) -> int:
 
 def _search_codes(document: Any, found: Any) -> set[int]:
     """Failures and missed gates at more load than was found are part of the search; at the most load that keeps the
-    limits, and at the least when none does, they are what the server does. A run that spoils an end spoils the answer.
+    limits, and at the least when none does, they are what the server does. A run that spoils an end spoils the answer;
+    one that was repeated, or lies beyond the ends, does not.
     """
     if found.get("broken"):
         return {1}
-    cell = f"{found['kind']}={found['passed'] or found['failed']}"
-    codes = {run.verdict.exit_code for run in document.runs if run.cell == cell}
-    codes |= {run.verdict.exit_code for run in document.runs} - {1}
-    return codes if found["passed"] else codes | {4}
+
+    def at(end: Any) -> list[int]:
+        return [run.verdict.exit_code for run in document.runs if run.cell == f"{found['kind']}={end}"]
+
+    decisive = set(at(found["passed"] or found["failed"])) - {4}
+    last = {code for end in (found["passed"], found["failed"]) for code in at(end)[-1:]} - {1}
+    return decisive | last if found["passed"] else decisive | last | {4}
 
 
 def _need(*modules: str) -> None:

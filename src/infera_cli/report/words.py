@@ -115,7 +115,7 @@ def _so_far(found: dict[str, Any], level: str) -> str:
     open_ones = [
         f"{kind} {tried} is undecided ({seen['good']} of {seen['judged']} requests within the limits)"
         for tried, seen in found.get("evidence", {}).items()
-        if int(tried) > (low or 0) and (high is None or int(tried) < high)
+        if float(tried) > (low or 0) and (high is None or float(tried) < high)
     ]
     if low and high:
         known = f"so far {kind} {low} keeps {level} and {high} does not"
@@ -128,12 +128,12 @@ def _so_far(found: dict[str, Any], level: str) -> str:
     return "; ".join((known, *open_ones))
 
 
-def _doubts(kind: str, ends: Sequence[int], runs: Sequence[Run]) -> Iterator[str]:
-    """Ends of the interval whose probes the load generator spoiled."""
+def _doubts(kind: str, ends: Sequence[float], runs: Sequence[Run]) -> Iterator[str]:
+    """Ends of the interval that the load generator spoiled: their last probes, those that decided."""
     for end in ends:
-        bad = {run.verdict.status for run in runs if run.cell == f"{kind}={end}"} - {"VALID"}
-        if bad:
-            yield f"but {kind} {end} was judged on {' and '.join(sorted(bad))} runs, which say little of the server"
+        probes = [run.verdict.status for run in runs if run.cell == f"{kind}={end}"]
+        if probes and probes[-1] != "VALID":
+            yield f"but {kind} {end} was judged on {probes[-1]} runs, which say little of the server"
 
 
 def _faults(runs: Sequence[Run]) -> Iterator[str]:
