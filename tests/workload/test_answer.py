@@ -13,9 +13,9 @@ from infera_cli.workload.sse import EventDecoder
 
 WIRE = (
     b": ping\n\nevent: one\ndata: {\"a\":\ndata: 1}\n\ndata:no space\n\n"
-    b"id: 7\ndata: \xe2\x82\xac\n\ndata: last"
+    b"id: 7\ndata: \xe2\x82\xac\n\ndata: cut off"
 )
-EVENTS = [(b"one", b'{"a":\n1}'), (b"", b"no space"), (b"", "€".encode()), (b"", b"last")]
+EVENTS = [(b"one", b'{"a":\n1}'), (b"", b"no space"), (b"", "€".encode())]
 
 
 def sse(value: Any, name: str = "") -> bytes:
@@ -40,20 +40,38 @@ DONE = sse("[DONE]")
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_events_are_the_same_at_every_split(end: bytes) -> None:
-    """Wherever a read ends, also within CRLF or a character, the same events come out."""
-    wire = WIRE.replace(b"\n", end)
+def test_events_are_the_same_at_every_split(end: bytes, start: bytes) -> None:
+    """Wherever a read ends, also within CRLF, a character or a byte order mark, the same events come out; what the end
+    cuts off is none."""
+    wire = start + WIRE.replace(b"\n", end)
     for cut in range(len(wire) + 1):
         decoder = EventDecoder()
-        assert decoder.feed(wire[:cut]) + decoder.feed(wire[cut:]) + decoder.flush() == EVENTS, cut
+        assert decoder.feed(wire[:cut]) + decoder.feed(b"") + decoder.feed(wire[cut:]) == EVENTS, cut
 
 
 def test_events_come_out_byte_by_byte() -> None:
     """A read of one byte at a time gives the same events."""
     decoder = EventDecoder()
     found = [event for byte in WIRE for event in decoder.feed(bytes([byte]))]
-    assert found + decoder.flush() == EVENTS
+    assert found == EVENTS
+
+
+def test_one_byte_order_mark_is_dropped_and_only_at_the_start() -> None:
+    """The first event is not lost behind it; a second mark, or one further on, is part of its line."""
+    assert EventDecoder().feed(b"\xef\xbb\xbfdata: a\n\n") == [(b"", b"a")]
+    assert EventDecoder().feed(b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n") == []
+    decoder = EventDecoder()
+    assert decoder.feed(b"data: a\n\n") + decoder.feed(b"\xef\xbb\xbfdata: b\n\n") == [(b"", b"a")]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_an_event_comes_out_with_the_read_that_ends_it(end: bytes) -> None:
+    """Whatever the line ends are, no event waits for the next read."""
+    decoder = EventDecoder()
+    for word in (b"a", b"b"):
+        assert decoder.feed(b"data: " + word + end + end) == [(b"", word)]
 
 
 # ── what a token is ──────────────────────────────────────────────────────────────────────────────────
@@ -88,6 +106,19 @@ def test_tool_call_fragments_are_tokens() -> None:
     assert (answer.first, answer.verdict()) == (0.2, "ok")
 
 
+@pytest.mark.parametrize(("member", "values", "text"), [
+    ("refusal", ["I", " cannot"], "I cannot"), ("function_call", [{"name": "f"}, {"arguments": "{}"}], ""),
+])
+def test_a_refusal_and_a_function_call_are_answers(member: str, values: list[Any], text: str) -> None:
+    """Text that is a refusal, and a tool call by its former name, are visible tokens, in a stream and whole."""
+    pieces = [(0.1 + 0.1 * n, delta(**{member: value})) for n, value in enumerate(values)]
+    answer = played((0.0, delta(role="assistant", content=None, **{member: None})), *pieces,
+                    (0.5, delta(finish="stop") + DONE), keep_text=True)
+    assert (answer.first_content, answer.events, answer.text, answer.verdict()) == (0.1, 2, text, "ok")
+    whole = {"choices": [{"message": {"content": None, member: values[-1]}}], "usage": {"completion_tokens": 0}}
+    assert played((0.1, json.dumps(whole).encode()), stream=False).odd_usage().startswith("no output tokens")
+
+
 def test_completions_text_is_a_token() -> None:
     """A completions chunk with text counts, one with an empty string does not."""
     answer = played(
@@ -116,6 +147,45 @@ def test_without_running_usage_the_weights_are_unknown() -> None:
     assert played((0.1, delta(content="x")), (0.2, delta(finish="stop"))).known_weights() == b""
 
 
+# ── usage that cannot be ─────────────────────────────────────────────────────────────────────────────
+def used(**usage: Any) -> bytes:
+    return sse({"choices": [], "usage": usage})
+
+
+@pytest.mark.parametrize(("usage", "told", "why"), [
+    ({"completion_tokens": 3}, (None, 3, None), ""),
+    ({"completion_tokens": -5, "prompt_tokens": 10}, (10, None, None), "below 0 or above a billion tokens"),
+    ({"completion_tokens": 10**19}, (None, None, None), "below 0 or above a billion tokens"),
+    ({"completion_tokens": 3, "prompt_tokens": -1}, (None, 3, None), "below 0 or above a billion tokens"),
+    ({"completion_tokens": 0}, (None, None, None), "no output tokens for an answer with text"),
+    ({"completion_tokens": 1}, (None, None, None), "fewer output tokens than chunks with text"),
+    ({"completion_tokens": 3, "prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 500}}, (10, 3, None),
+     "more cached than input tokens"),
+    ({"completion_tokens": 3, "prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 10}}, (10, 3, 10), ""),
+])
+def test_usage_that_cannot_be_was_not_said(usage: Any, told: tuple[int | None, ...], why: str) -> None:
+    """Three chunks with text and one without: what contradicts them, or itself, or is no count, is passed over."""
+    answer = played((0.1, delta(role="assistant", content="")), (0.2, delta(content="a") * 3),
+                    (0.3, delta(finish="stop") + used(**usage) + DONE))
+    assert ((answer.input, answer.output, answer.cached), answer.odd_usage()) == (told, why)
+    assert answer.verdict() == "ok"
+
+
+def test_usage_that_comes_early_is_only_a_beginning() -> None:
+    """A 0 before the first token does not stand against what is said later; alone it says nothing."""
+    early = used(prompt_tokens=7, completion_tokens=0)
+    later = played((0.05, early), (0.1, delta(content="a")), (0.2, used(completion_tokens=2) + DONE))
+    assert (later.input, later.output, later.odd_usage()) == (7, 2, "")
+    alone = played((0.05, early), (0.1, delta(content="a")), (0.2, DONE))
+    assert (alone.input, alone.output, alone.odd_usage()) == (7, None, "no output tokens for an answer with text")
+
+
+def test_running_usage_that_stands_still_tells_no_chunk() -> None:
+    """Three chunks at 0 tokens each: not known, instead of known to be nothing."""
+    nothing = {"prompt_tokens": 1, "completion_tokens": 0}
+    assert played((0.1, delta(content="x", usage=nothing) * 3), (0.2, DONE)).known_weights() == b""
+
+
 # ── R163: hard to read, and right ────────────────────────────────────────────────────────────────────
 def test_r163_long_lines_split_reads_and_shared_packets() -> None:
     """A 200 kB line in pieces, CRLF, comments, an empty choices list and two events in one read all count right."""
@@ -140,6 +210,13 @@ def test_r163_long_lines_split_reads_and_shared_packets() -> None:
     ([delta(content="x", finish="abort")], "engine_abort"),
     ([delta(content="x"), sse("{oops"), DONE], "malformed"),
     ([sse({"choices": 5}), DONE], "malformed"),
+    ([delta(content="x"), delta(content="y")[:30]], "truncated"),
+    ([delta(content="x"), DONE, delta(content="y")[:30]], "ok"),
+    ([delta(content="x"), sse({"object": "error", "message": "oom", "code": 500}), DONE], "error_event"),
+    ([delta(content="x"), sse({"type": "error", "message": "oom"}), DONE], "error_event"),
+    ([delta(content="x"), sse({"message": "oom", "code": 500}), DONE], "error_event"),
+    ([delta(content="x"), sse("", "error"), DONE], "error_event"),
+    ([delta(content="x"), sse({"object": "chat.completion.chunk", "choices": []}), DONE], "ok"),
 ])
 def test_r161_endings(arrivals: list[bytes], verdict: str) -> None:
     """An error in the stream, an abort, a cut and an empty answer are not successes."""
@@ -149,6 +226,26 @@ def test_r161_endings(arrivals: list[bytes], verdict: str) -> None:
 def test_error_words_are_kept() -> None:
     """What the server said is there for the report."""
     assert played((0.1, sse({"error": {"message": "out of memory"}}))).error == "out of memory"
+    assert played((0.1, sse({"object": "error", "message": "oom", "code": 500}))).error == "oom"
+
+
+@pytest.mark.parametrize(("body", "stream", "outcome", "reason"), [
+    (b"<html>\n  <b>log\x1bin</b>" + b"x" * 99, False, "malformed", "no JSON: <html> <b>log?in</b>" + "x" * 40),
+    (b"", False, "malformed", "no JSON: nothing"),
+    (b"[]", False, "malformed", "Expected `object`, got `array`"),
+    (b'{"usage": {"prompt_tokens": "10"}}', False, "malformed",
+     "Expected `int | null`, got `str` - at `$.usage.prompt_tokens`"),
+    (b"data: oops\n\ndata: {\n\n", True, "malformed", "no JSON: oops"),
+    (b"{}", False, "truncated", "no answer in it: {}"),
+    (b": ping\n\n", True, "truncated", "the stream ended without a finish reason or [DONE]"),
+    (DONE, True, "empty", "no text, no reasoning and no tool call in it"),
+    (delta(content="x") + DONE, True, "ok", ""),
+])
+def test_what_is_wrong_with_a_body_is_said(body: bytes, stream: bool, outcome: str, reason: str) -> None:
+    """In one short line: what was expected and where, or how the body begins."""
+    answer = played((0.1, body), stream=stream)
+    assert (answer.verdict(), answer.reason(outcome)) == (outcome, reason)
+    assert answer.reason("reset") == ""
 
 
 # ── Anthropic ────────────────────────────────────────────────────────────────────────────────────────
@@ -210,3 +307,9 @@ def test_a_whole_answer_that_is_no_json_is_malformed(dialect: Dialect) -> None:
     """A body that cannot be read is a failure, an error body as well."""
     assert played((0.1, b"<html>"), dialect=dialect, stream=False).verdict() == "malformed"
     assert played((0.1, b'{"error": "no"}'), dialect=dialect, stream=False).verdict() == "error_event"
+
+
+def test_a_whole_answer_may_be_an_error_of_the_other_form() -> None:
+    """`{"object": "error"}` with status 200 is an error, not a cut."""
+    answer = played((0.1, b'{"object": "error", "message": "oom", "code": 500}'), stream=False)
+    assert (answer.verdict(), answer.error) == ("error_event", "oom")

@@ -33,6 +33,13 @@ def test_a_missed_limit_is_exit_1_and_said(gate: str, kept: bool) -> None:
     assert [said.partition(" ")[0] for said in found.missed] == ([] if kept else [gate.partition(":")[0]])
 
 
+def test_usage_that_cannot_be_is_a_token_mismatch() -> None:
+    """Three of a hundred: a limit of 2 % is missed."""
+    figures = Tally().update(sample(n, 0.1, wanted=1, odd_usage="x" if n < 3 else "") for n in range(100)).figures()
+    assert judge(figures, Circumstances(gates=parse(["token_mismatch:0.03"]))).exit_code == 0
+    assert judge(figures, Circumstances(gates=parse(["token_mismatch:0.02"]))).exit_code == 1
+
+
 def test_a_figure_that_a_run_does_not_have_keeps_no_limit() -> None:
     """Without a plan there is no achieved rate: that is said, and is no success."""
     figures = Tally().update(sample(n, 0.1) for n in range(3)).figures()

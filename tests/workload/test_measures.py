@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 
 import pytest
@@ -184,6 +185,19 @@ def test_lag_and_queue_are_told_apart() -> None:
     found = figures(sample(1.5, 0.1, scheduled=1.0, due=1.4))
     assert found.latency["queue"].mean == pytest.approx(0.4)
     assert found.latency["lag"].mean == pytest.approx(0.1)
+
+
+def test_no_wait_is_a_plain_zero() -> None:
+    """A due time a hair before the planned one is no wait of minus nothing."""
+    queue = figures(sample(1.0, scheduled=1.0 + 1e-9, due=1.0)).latency["queue"]
+    assert [math.copysign(1.0, value) for value in (queue.min, queue.mean, queue.max)] == [1.0, 1.0, 1.0]
+
+
+def test_requests_sent_again_and_usage_that_cannot_be_are_counted() -> None:
+    """Every sending that was in vain; of usage, each success, which then has no length to be wrong."""
+    found = figures(sample(0.0, resent=2, wanted=7, odd_usage="few"), sample(1.0, odd_usage="few"),
+                    sample(2.0, wanted=7), failure("closed", odd_usage="few", resent=1)).counts
+    assert (found.resent, found.odd_usage, found.tokens_wrong) == (3, {"few": 2}, 1)
 
 
 def test_workers_have_shares_and_an_imbalance() -> None:

@@ -158,6 +158,24 @@ def test_a_warm_run_that_found_little_cached_is_told() -> None:
         assert not any("meant to be warm" in text for text in judge(figures, around).warnings)
 
 
+def test_usage_that_cannot_be_is_told_and_no_fault_of_the_load() -> None:
+    """How many answers, and why; in both halves; chunks that were counted instead are not said to be for want of it."""
+    odd = Tally().update(sample(n, 0.1, output=None, odd_usage="a" if n % 2 else "b") for n in range(5)).figures()
+    found = judge(odd, Circumstances(), odd)
+    told = "5 answers had usage that cannot be, which was passed over (2 × a, 3 × b)"
+    assert (found.status, found.exit_code) == ("VALID", 0)
+    assert told in found.warnings
+    assert f"past the router: {told}" in found.warnings
+    assert "output tokens are estimated: the server sent no usage that can be, so chunks were counted" in found.warnings
+
+
+def test_requests_that_were_sent_again_are_told() -> None:
+    """They are successes, but not silently."""
+    told = judge(run(10, resent=2), Circumstances()).warnings
+    assert "20 requests were sent again: the kept connection that they went out on was closed at once" in told
+    assert not any("sent again" in said for said in judge(run(), Circumstances()).warnings)
+
+
 def test_rows_that_were_left_out_are_told() -> None:
     """How many of a trace's rows were not sent."""
     assert any(text.startswith("3 rows of the trace") for text in judge(run(), Circumstances(left_out=3)).warnings)

@@ -25,6 +25,10 @@ from infera_cli.workload.sample import INCOMPLETE
 READ = 1 << 16
 KEPT_ERROR = 2000
 
+AT_ONCE = 0.05
+"""Seconds within which a kept connection is closed that the server had closed by then, or was closing: the news takes a
+round trip at most, also through a tunnel. Who takes longer may have worked on the request, and dropped it."""
+
 
 class Stalled(Exception):
     """Thrown into a request that took too long; `kind` says at what."""
@@ -42,13 +46,14 @@ class Exchange:
     """What happened to one request; instants are `perf_counter` seconds."""
 
     __slots__ = (
-        "connected", "end", "error", "head", "last_data", "outcome", "sent", "status", "timing", "worker",
+        "connected", "end", "error", "head", "last_data", "outcome", "resent", "sent", "status", "timing", "worker",
     )
 
     def __init__(self) -> None:
         self.sent = self.end = self.last_data = perf_counter()
         self.connected: float | None = None
         self.head: float | None = None
+        self.resent = 0
         self.status = 0
         self.outcome = ""
         self.error = ""
@@ -59,6 +64,11 @@ class Exchange:
         """The exchange failed in this way, unless it had failed before."""
         self.outcome = self.outcome or outcome
         self.error = self.error or str(error)[:300]
+
+    def again(self) -> None:
+        """It failed by no fault of anybody's and is sent once more; `sent` stays, the user has waited since then."""
+        self.resent += 1
+        self.outcome = self.error = ""
 
 
 class _Response(HTTPResponse):
@@ -187,25 +197,27 @@ class Client:
         exchange.end = perf_counter()
 
     def _attempts(self, exchange: Exchange, message: bytes, answer: Answer, *, stream: bool) -> None:
-        """A kept connection that turns out closed before any answer is nobody's fault: once more."""
-        for again in (True, False):
+        """A kept connection that turns out closed at once is nobody's fault: again, on the next, and counted.
+
+        It ends with a new connection, which is never excused.
+        """
+        while True:
             sock, reused = self._connect(exchange)
             if sock is None:
                 return
+            begin = perf_counter()
             response = _Response()
             usable = False
             try:
                 sock.sendall(message)
                 usable = self._read(exchange, sock, response, answer, stream=stream)
-            except ConnectionError:
-                if not (again and reused and not response.message_begun):
-                    raise
-                continue
+            except (ConnectionError, ssl.SSLEOFError) as error:
+                exchange.fail("reset", error)
             finally:
                 self._connections.give_back(sock, usable=usable)
-            if response.message_begun or not (again and reused):
+            if response.message_begun or not reused or perf_counter() - begin > AT_ONCE:
                 return
-            exchange.outcome = ""
+            exchange.again()
 
     def _connect(self, exchange: Exchange) -> tuple[Any, bool]:
         try:
@@ -255,7 +267,7 @@ class Client:
             exchange.outcome = f"http_{exchange.status}"
         elif (coding := response.header("content-encoding").strip().lower()) not in ("", "identity"):
             exchange.fail("encoded", f"the answer is {coding}, though identity was asked for (Accept-Encoding)")
-        elif stream and "event-stream" not in kind:
+        elif stream and "event-stream" not in kind.lower():
             exchange.fail("not_streamed", f"asked for a stream, got {kind or 'no content type'}")
         parts = response.parts
         between = [": "] if exchange.error else []

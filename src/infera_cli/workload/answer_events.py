@@ -32,6 +32,8 @@ class Delta(msgspec.Struct):
     reasoning_content: Any = None
     reasoning: Any = None
     tool_calls: Any = None
+    refusal: Any = None
+    function_call: Any = None       # of before there were tool calls
 
 
 class Choice(msgspec.Struct):
@@ -49,6 +51,21 @@ class OpenAI(msgspec.Struct):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+
+
+class Other(msgspec.Struct):
+    """A chunk without choices, usage or `error`, which may be an error all the same."""
+
+    object: Any = None
+    type: Any = None
+    message: Any = None
+    code: Any = None
+
+    @property
+    def error(self) -> Any:
+        """What is wrong, or None: `{"object": "error", "message": …, "code": …}`, as vLLM and SGLang say it."""
+        named = "error" in (self.object, self.type) or (self.code is not None and self.message)
+        return (self.message or self.code or "error") if named else None
 
 
 class Block(msgspec.Struct):
@@ -81,4 +98,5 @@ class Anthropic(msgspec.Struct):
 
 
 decode_openai = msgspec.json.Decoder(OpenAI).decode
+decode_other = msgspec.json.Decoder(Other).decode
 decode_anthropic = msgspec.json.Decoder(Anthropic).decode

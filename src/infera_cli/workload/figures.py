@@ -50,6 +50,8 @@ class Counts(msgspec.Struct, frozen=True):
     sources: dict[str, int]
     tokens_wrong: int           # successes whose length differs from what --ignore-eos asked for
     unsent: int = 0             # still waiting for a place when the run ended
+    resent: int = 0             # sent again, since the kept connection had just been closed
+    odd_usage: dict[str, int] = {}      # successes whose usage cannot be, by what is wrong with it
     together: int = 0           # token events that were read together with the one before: their gap is 0
 
 

@@ -1,7 +1,8 @@
 """Exit criteria of one's own: `--gate lag_p99:5 rate:0.99 truncated:0` (bench-and-cli §0.4).
 
 Times in milliseconds, everything else as a share between 0 and 1. A class of failures is a share of the requests that
-were judged, `token_mismatch` of the successes, `cached` and `hits` of the input tokens.
+were judged, `token_mismatch` of the successes (another length than asked for, or usage that cannot be), `cached` and
+`hits` of the input tokens.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def _cached(seen: Seen) -> float | None:
 
 def _mismatch(seen: Seen) -> float | None:
     counts = seen.figures.counts
-    return counts.tokens_wrong / counts.ok if counts.ok else None
+    wrong = counts.tokens_wrong + sum(counts.odd_usage.values())
+    return wrong / counts.ok if counts.ok else None
 
 
 _KINDS = {

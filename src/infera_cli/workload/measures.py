@@ -34,6 +34,7 @@ class Tally:
         self._failures: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self._sources: Counter[str] = Counter()
+        self._odd_usage: Counter[str] = Counter()
         self._numbers: Counter[str] = Counter()
         self._timeline, self._prompts, self._answered = windows.Timeline(), windows.Timeline(), windows.Timeline()
         self._goodput = goodput.Goodput(slos)
@@ -72,6 +73,7 @@ class Tally:
     # ── pieces of `add` ──────────────────────────────────────────────────────────────────────────────
     def _window(self, sample: Sample) -> None:
         self._numbers["sent"] += 1
+        self._numbers["resent"] += sample.resent
         if sample.turn == 0:
             self._numbers["arrived"] += 1
             self._last_arrival = max(self._last_arrival, sample.sent)
@@ -80,7 +82,8 @@ class Tally:
         self._seconds[int(sample.sent)][0] += 1
         self._latency["lag"].add(max(sample.sent - sample.due, 0.0))
         if sample.scheduled is not None:
-            self._latency["queue"].add(max(round(sample.due - sample.scheduled, 6), 0.0))
+            waited = round(sample.due - sample.scheduled, 6)
+            self._latency["queue"].add(waited if waited > 0 else 0.0)   # -0.0 is no wait, either
 
     def _fail(self, sample: Sample) -> None:
         self._failures[sample.outcome] += 1
@@ -181,17 +184,28 @@ class Tally:
             self._sizes["input_tokens"].add(sample.input)
         if sample.asked is not None:
             self._sizes["asked_input_tokens"].add(sample.asked)
-        if sample.wanted is not None and tokens != sample.wanted:
+        if sample.odd_usage:
+            self._odd_usage[sample.odd_usage] += 1
+        elif sample.wanted is not None and tokens != sample.wanted:
             self._numbers["wrong"] += 1
 
     def _split(self, sample: Sample) -> None:
-        """Where the time to the first byte went, when the router says how long its worker took."""
+        """Where the time went, when the router says how long its worker took to its first byte.
+
+        What follows that byte is the worker's, too, and whatever relaying it cost, of which nobody tells: down to the
+        first token the parts add up to TTFT, and with the rest of the answer to E2EL.
+        """
         for name, seconds in sample.timing.items():
             self._router[name].add(seconds)
         upstream = sample.timing.get("upstream")
-        if upstream is not None and sample.head is not None:
-            begin = sample.connected if sample.connected is not None else sample.sent
-            self._router["client_to_router"].add(max(sample.head - begin - sum(sample.timing.values()), 0.0))
+        if upstream is None or sample.head is None:
+            return
+        begin = sample.connected if sample.connected is not None else sample.sent
+        self._router["client_connect"].add(begin - sample.sent)
+        self._router["client_to_router"].add(max(sample.head - begin - sum(sample.timing.values()), 0.0))
+        if sample.first is not None and sample.last is not None:
+            self._router["worker_first_token"].add(upstream + sample.first - sample.head)
+            self._router["worker_answer"].add(sample.last - sample.first)
 
     def _point(self, sample: Sample, ttft: float | None) -> None:
         """Keep an even thinning of all requests: every 2^k-th, k growing as they get many."""
@@ -239,6 +253,7 @@ class Tally:
             cached_tokens=self._numbers["cached"] if self._cached_known else None,
             sources=dict(self._sources), tokens_wrong=self._numbers["wrong"],
             unsent=self._numbers["unsent"], together=self._numbers["together"],
+            resent=self._numbers["resent"], odd_usage=dict(sorted(self._odd_usage.items())),
         )
 
     def _rates(self, offered: float | None, span: float | None, open_requests: windows.Concurrency) -> Rates:
@@ -256,6 +271,7 @@ class Tally:
 
         late = max(0.0, self._last_arrival - span) if span else 0.0
         output = rate(self._numbers["output"])
+        told = self._numbers["input"] > 0      # no prompt is empty: 0 is of a server that does not say
         good = rate(self._goodput.good) if self._goodput.slos else None
         return Rates(
             window_s=window, offered_requests=offered,
@@ -263,9 +279,9 @@ class Tally:
             overall_requests=rate(self._numbers["ok"]),
             between_completions=windows.completion_rate(self._completions),
             overall_input_tokens=rate(self._numbers["input"]), overall_output_tokens=output,
-            overall_tokens=rate(self._numbers["input"] + self._numbers["output"]),
+            overall_tokens=rate(self._numbers["input"] + self._numbers["output"]) if told else None,
             peak_output_tokens=self._timeline.peak(window, output), steady_s=end - begin,
-            steady_requests=steady(self._answered), steady_input_tokens=steady(self._prompts),
+            steady_requests=steady(self._answered), steady_input_tokens=steady(self._prompts) if told else None,
             steady_output_tokens=steady(self._timeline), goodput=good, late_s=late,
             achieved_requests=self._numbers["arrived"] / (span + late) if span else None,
         )

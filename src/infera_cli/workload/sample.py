@@ -26,7 +26,8 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     """One request. `outcome` is ok, incomplete, unsent, or the class of the failure.
 
     `due` is when the load generator itself was free to send: the plan's instant, or when a place below
-    `--max-concurrency` came free, or the previous turn's end and its pause. `gaps` holds the times between
+    `--max-concurrency` came free, or the previous turn's end and its pause. `sent` is the first sending also of what
+    was sent again: the user has waited since then. `gaps` holds the times between
     token events, and `weights` the tokens of every token event where these are known.
     """
 
@@ -59,6 +60,8 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     gaps: bytes = b""                   # uint32 microseconds
     weights: bytes = b""                # uint16 tokens
     text: str | None = None
+    resent: int = 0             # how often it was sent again, its kept connection having just been closed
+    odd_usage: str = ""         # why usage, or some of it, was passed over
 
     @property
     def ok(self) -> bool:

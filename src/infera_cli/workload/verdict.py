@@ -71,7 +71,8 @@ def judge(figures: Figures, around: Circumstances, direct: Figures | None = None
     code = _exit_code([figures] if direct is None else [figures, direct], around, status)
     if missed and code in (EXIT_OK, EXIT_INVALID):
         code = EXIT_FAILED
-    return Verdict(status, reasons, tuple(_warnings(figures, around)), code, missed)
+    warnings = [*_warnings(figures, around), *(_oddities(direct, PAST) if direct is not None else ())]
+    return Verdict(status, reasons, tuple(warnings), code, missed)
 
 
 def _exit_code(halves: list[Figures], around: Circumstances, status: str) -> int:
@@ -141,7 +142,7 @@ def _load_reasons(figures: Figures, about: str = "") -> list[str]:
 
 
 def _warnings(figures: Figures, around: Circumstances) -> list[str]:
-    about = [*_about_the_run(figures, around), *_about_tokens(figures)]
+    about = [*_about_the_run(figures, around), *_about_tokens(figures), *_oddities(figures)]
     return [*about, *_cache_warning(figures, around), *_cold_warning(figures, around)]
 
 
@@ -174,7 +175,8 @@ def _about_tokens(figures: Figures) -> list[str]:
     counts, chunk = figures.counts, figures.sizes.get("tokens_per_chunk")
     estimated = counts.sources.get("chunks", 0)
     if estimated > counts.incomplete:
-        found.append("output tokens are estimated: the server sent no usage, so chunks were counted")
+        none = "no usage that can be" if counts.odd_usage else "no usage"
+        found.append(f"output tokens are estimated: the server sent {none}, so chunks were counted")
     elif estimated:
         found.append(f"output tokens of {estimated} answers that were cut off are a count of their chunks")
     gaps = figures.latency.get("icl")
@@ -185,6 +187,19 @@ def _about_tokens(figures: Figures) -> list[str]:
         found.append(f"{chunk.mean:.2f} tokens a chunk: inter-chunk times are not inter-token times")
     if counts.tokens_wrong:
         found.append(f"{counts.tokens_wrong} answers had another length than asked for")
+    return found
+
+
+def _oddities(figures: Figures, about: str = "") -> list[str]:
+    """What a server did that no figure shows, since it was put right."""
+    found, counts = [], figures.counts
+    if counts.odd_usage:
+        many = sum(counts.odd_usage.values())
+        why = ", ".join(f"{times} × {reason}" for reason, times in counts.odd_usage.items())
+        found.append(f"{about}{many} answers had usage that cannot be, which was passed over ({why})")
+    if counts.resent:
+        said = "requests were sent again: the kept connection that they went out on was closed at once"
+        found.append(f"{about}{counts.resent} {said}")
     return found
 
 
