@@ -78,6 +78,18 @@ SCRIPTS: dict[str, Script] = {
     "half-a-head": Script([(0.0, b"HTTP/1.1 200 OK\r\nContent-")], raw=True),
     "no-http": Script([(0.0, b"hello, who is there?\r\n\r\n")], raw=True),
     "stops": Script([(0.02, text("a")), (3.0, text("late"))]),
+    "reset-after-done": Script([(0.02, text("a") + FINISH + usage(1) + DONE), (0.3, RESET)]),
+    "cut-in-event": Script([(0.0, STREAM_HEAD + b"\r\n"), (0.02, text("a")), (0.05, text("b")[:20])], raw=True),
+    "error-object": Script([
+        (0.02, text("a")), (0.04, event({"object": "error", "message": "oom", "code": 500})), (0.05, DONE)]),
+    "byte-order-mark": Script([(0.1, b"\xef\xbb\xbf" + text("a")), (0.2, text("b") + FINISH + usage(2) + DONE)]),
+    "cr-only": Script([(at, part.replace(b"\n", b"\r")) for at, part in (
+        (0.1, text("a")), (0.2, text("b")), (0.4, FINISH + usage(2) + DONE))]),
+    "capitals": Script([(0.02, text("a") + FINISH + usage(1) + DONE)], kind="Text/Event-Stream; charset=utf-8"),
+    "usage-of-one": Script([(0.02, text("a") + text("b") + text("c")), (0.05, FINISH + usage(1) + DONE)]),
+    "usage-of-many": Script([(0.02, text("a")), (0.05, FINISH + usage(10**30) + DONE)]),
+    "no-duration": Script(stream(0.02, 0.0, 1).steps, headers={"Server-Timing": "upstream;dur=nan"}),
+    "no-json": Script([(0.02, event("<html>login</html>") + DONE)]),
     "silent": Script([(3.0, text("late"))]),
 }
 
@@ -120,7 +132,7 @@ def test_r154_tokens_come_from_usage_or_are_called_estimated(measured: Measured)
     assert (spaces["output"], spaces["events"]) == (7, 7)
     assert (spaces["last"] - spaces["first"]) / 6 == pytest.approx(0.03, abs=0.003 * BUSY)
     assert (untold["output"], untold["events"]) == (None, 20)
-    assert measured.run.figures.counts.sources["chunks"] == 3
+    assert measured.run.figures.counts.sources["chunks"] == 5    # of which two had usage that cannot be
     assert any("estimated" in warning for warning in measured.run.verdict.warnings)
 
 
@@ -146,7 +158,8 @@ def test_r161_latency_ends_with_the_last_token(measured: Measured) -> None:
     ("reset", "reset"), ("clean-cut", "truncated"), ("empty", "empty"), ("http-500", "http_500"),
     ("not-streamed", "not_streamed"), ("silent", "timeout_first_token"), ("stops", "timeout_idle"),
     ("until-close", "ok"), ("early-hints", "ok"), ("no-answer", "closed"), ("half-a-head", "closed"),
-    ("no-http", "malformed"),
+    ("no-http", "malformed"), ("reset-after-done", "ok"), ("cut-in-event", "truncated"),
+    ("error-object", "error_event"), ("capitals", "ok"), ("no-json", "malformed"),
 ])
 def test_r161_outcomes(measured: Measured, name: str, outcome: str) -> None:
     """Errors in the stream, cuts, resets, silence and refusals fail by their kind; 201 with a good stream does not."""
@@ -157,6 +170,29 @@ def test_r163_hard_but_right_streams_are_read(measured: Measured) -> None:
     """A 200 kB line, empty choices, comments, CRLF, split lines and two events in a packet: 3 tokens, no failure."""
     row = measured.rows["long-lines"]
     assert (row["outcome"], row["events"], row["output"]) == ("ok", 3, 3)
+
+
+def test_marks_and_lone_crs_hold_nothing_back(measured: Measured) -> None:
+    """An event behind a byte order mark counts, one whose lines end in CR comes when it comes."""
+    for name in ("byte-order-mark", "cr-only"):
+        row = measured.rows[name]
+        assert (row["outcome"], row["events"]) == ("ok", 2)
+        assert ttft(row) == pytest.approx(0.1, abs=0.02 * BUSY)
+        assert row["gaps_s"][0] == pytest.approx(0.1, abs=0.02 * BUSY)
+
+
+def test_usage_that_cannot_be_is_passed_over_and_told(measured: Measured) -> None:
+    """One token for three chunks, or 10^30 of them: chunks are counted, and a note says how often and why."""
+    few, many = measured.rows["usage-of-one"], measured.rows["usage-of-many"]
+    assert [(row["outcome"], row["tokens"], row["tokens_from"]) for row in (few, many)] == [
+        ("ok", 3, "chunks"), ("ok", 1, "chunks")]
+    assert any(said.startswith("2 answers had usage that cannot be") for said in measured.run.verdict.warnings)
+
+
+def test_a_duration_that_is_none_makes_no_row(measured: Measured) -> None:
+    """Server-Timing with nan: no figure of it, and the result can be read again."""
+    assert measured.rows["no-duration"]["timing"] == {}
+    assert measured.run.figures.router == {}
 
 
 def test_r169_one_request_of_625_ms(measured: Measured) -> None:
@@ -182,15 +218,18 @@ def test_failures_say_what_the_server_said(measured: Measured) -> None:
     assert "boom" in examples["http_500"]
     assert "out of memory" in examples["error_event"]
     assert "asked for a stream" in examples["not_streamed"]
+    assert examples["malformed"]
+    assert measured.rows["no-json"]["error"] == "no JSON: <html>login</html>"
 
 
 def test_counts_are_exact(measured: Measured) -> None:
     """Every script is one request: sent, ok and failed are what was scripted."""
     counts = measured.run.figures.counts
     good = {"first", "role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage",
-            "created", "long-lines", "one-625", "until-close", "early-hints"}
+            "created", "long-lines", "one-625", "until-close", "early-hints", "reset-after-done", "byte-order-mark",
+            "cr-only", "capitals", "usage-of-one", "usage-of-many", "no-duration"}
     assert (counts.sent, counts.ok, counts.failed) == (len(SCRIPTS), len(good), len(SCRIPTS) - len(good))
-    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1 + 1
+    assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1 + 1 + 1 + 2 + 2 + 1 + 3 + 1 + 1
     assert measured.run.verdict.exit_code == 1
 
 
