@@ -184,6 +184,23 @@ def test_files_for_vllm_are_named_by_their_run(runs: list[Run], names: list[str]
     assert [files.vllm_name(Path("v.json"), one, document).name for one in runs] == names
 
 
+def test_metadata_replaces_no_figure_for_vllm() -> None:
+    """What was measured stands, also where this run has none of it; other names are taken."""
+    given = {"completed": "999", "p99_ttft_ms": "1", "mean_itl_ms": "1", "partial": "no", "itls": "1", "gpu": "H100"}
+    found, plain = (msgspec.json.decode(files.vllm(one)) for one in (run(metadata=given), run()))
+    assert found == plain | {"gpu": "H100"}
+    short = msgspec.structs.replace(run(metadata=given).figures, latency={})
+    bare = msgspec.json.decode(files.vllm(replace(run(metadata=given), figures=short)))
+    assert not {"p99_ttft_ms", "mean_itl_ms", "itls"} & set(bare)
+
+
+def test_the_table_has_what_was_sent_again_and_what_usage_could_not_be() -> None:
+    """As numbers of a run."""
+    odd = Tally().update(sample(n, resent=1, odd_usage="few") for n in range(3)).figures()
+    row = next(csv.DictReader(files.table(Document((replace(run(), figures=odd),), "0")).splitlines()))
+    assert (row["resent"], row["odd_usage"]) == ("3", "3")
+
+
 def svgs(html: str) -> list[bytes]:
     return [base64.b64decode(found) for found in re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", html)]
 

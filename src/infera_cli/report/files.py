@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,10 @@ from infera_cli.workload.result import Document, Run
 
 VLLM_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "icl", "e2el": "e2el"}
 """vLLM's ITL is the gap between chunks, which is our ICL (bench-and-cli §A1)."""
+
+VLLM_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors")
+VLLM_LATER = re.compile(rf"partial|{'|'.join(VLLM_LISTS)}|(mean|median|std|p[0-9.]+)_({'|'.join(VLLM_METRICS)})_ms")
+"""Names of what was measured that not every run has: `--metadata` does not get these either."""
 
 
 def vllm_name(result: Path, run: Run, document: Document) -> Path:
@@ -72,8 +77,9 @@ def _vllm(run: Run) -> dict[str, Any]:
         "total_token_throughput": rates.overall_input_tokens + rates.overall_output_tokens,
         "max_output_tokens_per_s": rates.peak_output_tokens,
         "max_concurrent_requests": figures.concurrency.peak,
-        **options.get("metadata", {}),
     }
+    given = options.get("metadata", {})
+    found |= {name: value for name, value in given.items() if name not in found and not VLLM_LATER.fullmatch(name)}
     if run.partial:
         found["partial"] = True
     for name, ours in VLLM_METRICS.items():
@@ -127,6 +133,7 @@ def _yes(whether: bool) -> str:
 def _counts(figures: Figures) -> dict[str, Any]:
     counts = msgspec.to_builtins(figures.counts)
     single = {name: value for name, value in counts.items() if not isinstance(value, dict)}
+    single["odd_usage"] = sum(figures.counts.odd_usage.values())
     return single | {f"failed_{kind}": many for kind, many in figures.counts.failures.items()}
 
 
