@@ -49,7 +49,8 @@ def run(cell: str = "", repeat: int = 0, scale: float = 1.0, **options: Any) -> 
 def test_the_console_report_has_every_part() -> None:
     """Header, latency, split, rates, workers, failures and, last, the verdict."""
     told = console.report(Document((run(),), "0"))
-    for said in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "time to the first byte",
+    for said in ("target   http://x", "open loop, Poisson 10.0 req/s", "TTFT from schedule", "client → router → worker",
+                 "worker, to the first token", "the means but for “to its first byte” add up to E2EL",
                  "client ↔ router", "completed, between first and last completion", "prefix-cache hits", "imbalance",
                  "router   infera 1.2.3, policy session, settings 0123abcd", "workers  2: w0, w1",
                  "input and output, whole run", "sent, between first and last request",
@@ -66,6 +67,30 @@ def test_failures_are_in_the_adjusted_rows_of_every_report() -> None:
     assert found["ttft"]["p999"] == "∞"
     assert 100 < float(found["ttft"]["p50"]) < 125
     assert "TTFT, failures as ∞" in page.report(Document((run(),), "0"))
+
+
+def test_tokens_of_the_steady_part_are_shown_together() -> None:
+    """Input and output, as over the whole run; neither where the server does not tell the input."""
+    told = Tally().update(sample(0, 0.1, (0.1,) * 9) for _ in range(3)).figures()
+    shown = {fact.label: fact.value for fact in rows.rates(replace(run(), figures=told))}
+    both = [shown[f"{part}, steady part"] or 0.0 for part in ("input", "output")]
+    assert shown["input and output, steady part"] == pytest.approx(sum(both))
+    untold = Tally().update(sample(0, 0.1, (0.1,) * 9, input=None, worker="w") for _ in range(3)).figures()
+    shown = {fact.label: fact.value for fact in rows.rates(replace(run(), figures=untold))}
+    assert "output, steady part" in shown
+    assert not [label for label in shown if "input" in label]
+    assert next(iter(rows.workers(untold)))[4] == "-"
+
+
+def test_parts_that_do_not_add_up_are_not_said_to() -> None:
+    """A whole answer has no first token: the table stands, without the sentence under it."""
+    whole = Tally().update([sample(first=None, first_content=None, timing=TIMING)]).figures()
+    assert rows.router(whole)
+    assert rows.router_sum(whole) == ""
+    document = Document((replace(run(), figures=whole),), "0")
+    for shown in (console.report(document), page.report(document)):
+        assert "client → router → worker" in shown
+        assert "add up" not in shown
 
 
 def test_a_missed_gate_is_told() -> None:
@@ -90,7 +115,7 @@ def test_chosen_metrics_and_percentiles_are_shown() -> None:
     told = console.report(Document((run(),), "0"), metrics=("tpot",), statistics=("mean", "p75"))
     assert "p75" in told
     assert "p90" not in told
-    assert "E2EL" not in told.split("time to the first byte")[0]
+    assert "E2EL" not in told.split("client → router → worker")[0]
 
 
 def test_colour_only_when_asked_for() -> None:

@@ -220,6 +220,27 @@ def test_the_time_to_the_first_byte_is_split() -> None:
     assert found.router["client_to_router"].mean == pytest.approx(0.1 - 0.091)
 
 
+def test_the_parts_between_client_router_and_worker_add_up() -> None:
+    """An engine that sends its headers at once: its worker's share of TTFT is what follows them, too; the rest of the
+    answer makes E2EL. A whole answer has no first token, and no such parts."""
+    timing = {"queue": 0.01, "pick": 0.001, "upstream": 0.002}
+    found = figures(sample(0, 0.5, (0.1,) * 3, connected=0.02, head=0.04, timing=timing))
+    mean = {name: of.mean for name, of in found.router.items()}
+    assert mean["worker_first_token"] == pytest.approx(0.002 + 0.46)
+    before = sum(mean[name] for name in ("client_connect", "client_to_router", "queue", "pick", "worker_first_token"))
+    assert before == pytest.approx(found.latency["ttft"].mean)
+    assert before + mean["worker_answer"] == pytest.approx(found.latency["e2el"].mean)
+    whole = figures(sample(0, 0.5, head=0.04, first=None, first_content=None, timing=timing))
+    assert {"worker_first_token", "worker_answer"}.isdisjoint(whole.router)
+
+
+def test_input_that_the_server_does_not_tell_is_in_no_rate() -> None:
+    """Usage without prompt tokens, or none: no sum with the output, and none of the steady part."""
+    found = figures(*(sample(0, 0.1, (0.1,) * 9, input=None) for _ in range(3))).rates
+    assert found.steady_output_tokens
+    assert (found.overall_tokens, found.steady_input_tokens) == (None, None)
+
+
 def test_goodput_counts_what_met_every_limit() -> None:
     """Good needs all limits; attainment is over all that was sent, goodput over the window."""
     found = figures(

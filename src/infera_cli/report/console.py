@@ -66,7 +66,7 @@ def _run(run: Run, view: View, code: int) -> list[RenderableType]:
     blocks: list[RenderableType] = [*_header(run), latency, Text()]
     split = rows.router(run.figures)
     if split:
-        blocks += [_table("time to the first byte, ms", split, view), Text()]
+        blocks += [_table(rows.ROUTER_TITLE, split, view), *_quiet(rows.router_sum(run.figures)), Text()]
     if rows.few(run.figures, view.statistics):
         blocks.append(Text(f"{words.FEW}\n", style="dim"))
     if run.direct is not None:
@@ -75,6 +75,10 @@ def _run(run: Run, view: View, code: int) -> list[RenderableType]:
         blocks += [Text(line) for line in (*rows.overhead(run), "")]
     blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts)]
     return [*blocks, *_verdict(run, code)]
+
+
+def _quiet(said: str) -> list[Text]:
+    return [Text(said, style="dim")] if said else []
 
 
 def _header(run: Run) -> list[RenderableType]:

@@ -109,7 +109,9 @@ def _run(run: Run) -> Iterator[str]:
         yield f'<p class="quiet">{escape(words.FEW)}</p>'
     split = rows.router(figures)
     if split:
-        yield _latency_table("Time to the first byte, ms", split)
+        yield _latency_table(rows.ROUTER_TITLE, split)
+        if said := rows.router_sum(figures):
+            yield f'<p class="quiet">{escape(said)}</p>'
     if run.direct is not None:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
         yield _failures("past the router: ", run.direct.counts)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from infera_cli.workload import text
 from infera_cli.workload.comparison import compare
 from infera_cli.workload.distribution import Distribution, enough
-from infera_cli.workload.figures import Figures, imbalance
+from infera_cli.workload.figures import Figures, Rates, imbalance
 from infera_cli.workload.names import CONVERSATIONS
 from infera_cli.workload.result import Run
 
@@ -32,11 +32,16 @@ LATENCIES = {
     "lag": ("send lag", "how late the load generator itself was"),
 }
 ROUTER = {
-    "client_to_router": ("client ↔ router", "network and relaying"),
+    "client_connect": ("connect", "until the connection was ready"),
+    "client_to_router": ("client ↔ router", "network and relaying, to the first byte"),
     "queue": ("queue in router", "waiting for admission"),
     "pick": ("pick", "choosing the worker"),
-    "upstream": ("worker", "from the router's sending to the worker's first byte"),
+    "worker_first_token": ("worker, to the first token", "from the router's sending on, its relaying included"),
+    "upstream": ("  to its first byte", "of that, from the router's sending to the worker's first byte"),
+    "worker_answer": ("worker, first to last token", "the rest of the answer, its relaying included"),
 }
+ROUTER_TITLE = "client → router → worker, ms"
+ROUTER_SUM = "the means but for “to its first byte” add up to E2EL, those before the last row to TTFT"
 SIZES = {
     "asked_input_tokens": "input tokens asked for", "input_tokens": "input tokens",
     "output_tokens": "output tokens", "tokens_per_chunk": "tokens per chunk",
@@ -80,7 +85,7 @@ def _says_nothing(key: str, found: dict[str, Distribution]) -> bool:
 
 
 def router(figures: Figures) -> list[Latency]:
-    """How the time to the first byte splits at a router of ours, in milliseconds."""
+    """How the time splits between client, a router of ours and its worker, in milliseconds."""
     found = figures.router
     known = [
         Latency(key, label, meaning, found[key].scaled(1e3))
@@ -88,6 +93,13 @@ def router(figures: Figures) -> list[Latency]:
     ]
     others = [Latency(key, key, "", found[key].scaled(1e3)) for key in found if key not in ROUTER]
     return known + others
+
+
+def router_sum(figures: Figures) -> str:
+    """What adds up there; nothing where a part is not known of every answer, as without streams."""
+    parts = [figures.router.get(key) for key in ("client_to_router", "worker_first_token")]
+    whole = figures.latency.get("ttft")
+    return ROUTER_SUM if whole is not None and all(part and part.n == whole.n for part in parts) else ""
 
 
 def overhead(run: Run) -> list[str]:
@@ -145,17 +157,24 @@ def _rates(run: Run) -> Iterator[Fact]:
     yield Fact("completed, whole run", found.overall_requests, "req/s")
     yield Fact("completed, steady part", found.steady_requests, "req/s")
     yield Fact("completed, between first and last completion", found.between_completions, "req/s")
-    yield Fact("input, whole run", found.overall_input_tokens, "tok/s")
+    yield Fact("input, whole run", found.overall_input_tokens or None, "tok/s")     # a server that says nothing of it
     yield Fact("output, whole run", found.overall_output_tokens, "tok/s")
     yield Fact("input and output, whole run", found.overall_tokens, "tok/s")
     yield Fact("input, steady part", found.steady_input_tokens, "tok/s")
     yield Fact("output, steady part", found.steady_output_tokens, "tok/s")
+    yield Fact("input and output, steady part", steady_tokens(found), "tok/s")
     yield Fact("output, busiest second", found.peak_output_tokens, "tok/s")
     yield Fact("goodput", found.goodput, "req/s")
     yield Fact("whole run", found.window_s, "s")
     yield Fact("open requests, mean", figures.concurrency.mean, "")
     yield Fact("open requests, peak", float(figures.concurrency.peak), "")
     yield Fact("client CPU, busiest process", run.client.cpu_max * 100, "% of a core")
+
+
+def steady_tokens(found: Rates) -> float | None:
+    """Input and output of the steady part; None where one of them is not known."""
+    both = (found.steady_input_tokens, found.steady_output_tokens)
+    return None if None in both else sum(filter(None, both))
 
 
 def cache(run: Run) -> Iterator[Fact]:
@@ -196,7 +215,7 @@ def workers(figures: Figures) -> Iterator[tuple[str, ...]]:
     for worker in figures.workers:
         yield (
             worker.worker, f"{worker.requests:,}", f"{worker.requests / total:.1%}", f"{worker.failed:,}",
-            f"{worker.input_tokens:,}",
+            f"{worker.input_tokens:,}" if worker.input_tokens else "-",
             f"{worker.cached_tokens / worker.input_tokens:.1%}" if told and worker.input_tokens else "-",
             f"{worker.output_tokens:,}", number(worker.ttft_p50 * 1e3) if worker.ttft_p50 is not None else "-",
         )
