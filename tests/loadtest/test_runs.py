@@ -10,6 +10,9 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from infera_cli.errors import ConfigError, InferaError, ServerUnreachable, UsageError
 from infera_cli.loadtest.bench import Bench
@@ -252,6 +255,18 @@ def test_turns_of_a_session_are_replayed_at_their_times(
     late = max(0.0, times[2] - 0.8 / speed)
     assert found.figures.latency["queue"].max == pytest.approx(late, abs=0.05)
     assert found.figures.latency["ttft_sched"].max == pytest.approx(took + late, abs=0.08)
+
+
+def test_itl_is_weighted_by_the_tokenizer(tmp_path: Path) -> None:
+    """Three tokens in a later chunk, 90 ms after the first: ICL 90 ms, ITL 30 ms, and TPOT without the first's two."""
+    vocabulary = Tokenizer(WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    vocabulary.pre_tokenizer = Whitespace()
+    vocabulary.save(str(tmp_path / "tokenizer.json"))
+    script = Script([(0.02, text("a b")), (0.11, text(" a a b")), (0.11, FINISH + usage(5) + DONE)])
+    with TimedTarget(lambda _got: script) as target:
+        latency = run(target.url, count=3, concurrency=1, tokenizer=str(tmp_path)).figures.latency
+    found = [latency[name].p50 for name in ("icl", "itl", "tpot", "tpot_adj")]
+    assert found == pytest.approx([0.09, 0.03, 0.0225, 0.03], abs=0.003)
 
 
 def test_a_dataset_from_a_pipe_is_read_once(tmp_path: Path) -> None:

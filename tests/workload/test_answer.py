@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from typing import Any
 
 import pytest
@@ -313,3 +314,24 @@ def test_a_whole_answer_may_be_an_error_of_the_other_form() -> None:
     """`{"object": "error"}` with status 200 is an error, not a cut."""
     answer = played((0.1, b'{"object": "error", "message": "oom", "code": 500}'), stream=False)
     assert (answer.verdict(), answer.error) == ("error_event", "oom")
+
+
+@pytest.mark.parametrize(("texts", "total", "weights"), [
+    (("one two", " three", " four five six"), 6, [2, 1, 3]),
+    (("one two", " three", " four five six"), 7, []),       # somebody counts otherwise
+    (("one", " two"), 2, []),                               # a token each, which is known without
+])
+def test_a_tokenizer_tells_how_many_tokens_a_chunk_holds(
+    texts: tuple[str, ...], total: int, weights: list[int]
+) -> None:
+    """Where the server does not, and the chunks come to what the answer has in all (bench-and-cli §0.3)."""
+    answer = played(*((0.1 * at, delta(content=text)) for at, text in enumerate(texts)), (1.0, DONE), keep_text=True)
+    found = array("H")
+    found.frombytes(answer.counted_weights(lambda text: len(text.split()), total))
+    assert found.tolist() == weights
+
+
+def test_reasoning_is_not_counted_by_the_tokenizer() -> None:
+    """Its text is not kept, so nothing is known of the tokens of such a chunk."""
+    answer = played((0.1, delta(reasoning_content="let me see")), (0.2, delta(content="one two")), keep_text=True)
+    assert answer.counted_weights(lambda text: len(text.split()), 5) == b""

@@ -122,7 +122,10 @@ class Conversation:
             return None if instant is None else instant - start
 
         count = self._driver.count
-        counted = count(answer.text) if count is not None and outcome == OK else None
+        counted, weights = None, answer.known_weights()
+        if count is not None and outcome == OK:
+            counted = count(answer.text)
+            weights = weights or answer.counted_weights(count, counted if answer.output is None else answer.output)
         return Sample(
             index=self._index, turn=number, outcome=outcome, measured=self._driver.measured,
             direct=bool(self._name), worker=self._name or exchange.worker,
@@ -135,7 +138,7 @@ class Conversation:
             status=exchange.status, finish=answer.finish,
             error=answer.error or exchange.error or answer.reason(outcome),
             timing=timing.parse(exchange.timing) if exchange.timing else {},
-            gaps=array("I", answer.gaps).tobytes(), weights=answer.known_weights(),
+            gaps=array("I", answer.gaps).tobytes(), weights=weights,
             text=answer.text if self._job.keep_text else None, resent=exchange.resent, odd_usage=answer.odd_usage(),
         )
 

@@ -12,6 +12,7 @@ more cached than sent. That is passed over, as if it had not been said, and `odd
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from infera_cli.workload.answer_events import Anthropic, OpenAI, Usage, decode_anthropic, decode_openai, decode_other
 from infera_cli.workload.requests import Dialect
 from infera_cli.workload.sse import EventDecoder
+from infera_cli.workload.text import Count
 
 ABORTED = frozenset({"abort", "aborted", "cancelled", "error"})
 MOST = 1_000_000_000        # tokens; no prompt and no answer has more, and what is far above fits no record
@@ -53,6 +55,7 @@ class Answer:
         self._unread = ""
         self._spoken = False        # a whole answer has text or a tool call
         self._texts: list[str] = []
+        self._ends: list[int] = []      # how many texts there were after each token event
         self._keep = keep_text
         self._stream = stream
         self._whole: list[bytes] = []
@@ -135,6 +138,14 @@ class Answer:
         known = self._weighed and len(self.weights) == self.events and self.output is not None
         return self.weights.tobytes() if known else b""
 
+    def counted_weights(self, count: Count, tokens: int) -> bytes:
+        """Tokens of every token event as `count` has them, where the text was kept and they come to `tokens` in all."""
+        if tokens == self.events:
+            return b""      # a token each: nothing to find out
+        pieces = ["".join(self._texts[begin:end]) for begin, end in pairwise([0, *self._ends])]
+        found = array("H", [min(count(piece), 0xFFFF) for piece in pieces])
+        return found.tobytes() if all(pieces) and sum(found) == tokens else b""
+
     # ── events ───────────────────────────────────────────────────────────────────────────────────────
     def _event(self, at: float, name: bytes, data: bytes) -> None:
         if data == b"[DONE]":
@@ -162,6 +173,8 @@ class Answer:
             self.first_content = at
         self.last = at
         self.events += 1
+        if self._keep:
+            self._ends.append(len(self._texts))
         if weight is None:
             self._weighed = False
         else:
