@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from infera_cli.report import ending, rows, tables, words
+from infera_cli.report import ending, repeats, rows, tables, words
 from infera_cli.report.tables import Grid
 from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.result import Document, Run
@@ -40,6 +40,7 @@ def report(
     blocks: list[RenderableType] = [block for run in document.runs for block in _run(run, view, alone)]
     if len(document.runs) > 1:
         blocks += [_overview(document), *([Text(ending.AGAIN, style="dim")] if _again(document) else []), Text()]
+        blocks += _repeats(document)
     cut = words.interrupted(document)
     if cut and not (len(document.runs) == 1 and document.runs[0].partial):      # whose header says so
         blocks.append(Text(cut, style="bold yellow"))
@@ -149,6 +150,11 @@ def _verdict(run: Run, code: int) -> list[RenderableType]:
 
 def _again(document: Document) -> bool:
     return any(run.repeat for run in document.runs)
+
+
+def _repeats(document: Document) -> list[RenderableType]:
+    lines = list(repeats.lines(document))
+    return [Grid(repeats.HEADS, lines, title=repeats.TITLE, spare=repeats.SPARE), Text()] if lines else []
 
 
 def _overview(document: Document) -> Grid:

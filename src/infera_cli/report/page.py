@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from infera_cli.report import compared, ending, plots, rows, words
+from infera_cli.report import compared, ending, plots, repeats, rows, words
 from infera_cli.workload.comparison import Row
 from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.figures import Counts, Figures
@@ -82,6 +82,9 @@ def _overview(document: Document) -> Iterator[str]:
     yield table(rows.OVERVIEW, ((*rows.overview(run), words.status(run)) for run in document.runs))
     again = f"; {escape(ending.AGAIN)}" if any(run.repeat for run in document.runs) else ""
     yield f'<p class="quiet">latencies in ms{again}</p>'
+    if lines := list(repeats.lines(document)):
+        yield table(repeats.HEADS, lines)
+        yield f'<p class="quiet">{escape(repeats.TITLE)}</p>'
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
     if any(figures.attainment is not None for _cell, figures in cells):
         drawn.append(("share within the limits", plots.attainment(cells)))
