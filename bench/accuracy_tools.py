@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,16 +41,24 @@ class CannotMeasure(Exception):
     """The tool is not here, or did not run; the text says which."""
 
 
-def infera(url: str, folder: Path) -> Said:
-    """`infera bench`."""
+def infera_figures(
+    url: str, folder: Path, arguments: Sequence[str], meanwhile: Callable[[subprocess.Popen[bytes]], None] | None = None
+) -> dict[str, Any]:
+    """The figures of `infera bench`, asked so; `meanwhile` gets its process (and group) while it runs."""
     result = folder / "infera.json"
     command = [
-        sys.executable, "-m", "infera_cli", "bench", "--base-url", url, "-n", str(REQUESTS), "-c", str(CALLERS),
-        "--isl", str(WORDS), "--osl", "16", "--max-error-rate", "1", "--allow-degraded", "--result-filename",
-        str(result),
+        sys.executable, "-m", "infera_cli", "bench", "--base-url", url, *arguments, "--result-filename", str(result),
     ]
-    _run(command, folder, {})
-    found = json.loads(result.read_bytes())["runs"][0]["figures"]
+    _run(command, folder, {}, meanwhile)
+    found: dict[str, Any] = json.loads(result.read_bytes())["runs"][0]["figures"]
+    return found
+
+
+def infera(url: str, folder: Path) -> Said:
+    """`infera bench`."""
+    found = infera_figures(url, folder, (
+        "-n", str(REQUESTS), "-c", str(CALLERS), "--isl", str(WORDS), "--osl", "16", "--max-error-rate", "1",
+        "--allow-degraded"))
     times = {
         (kind, name): found["latency"][kind.lower()][name] * 1e3
         for kind in ("TTFT", "TPOT", "ITL", "ICL", "E2EL") for name in STATISTICS
@@ -145,14 +154,23 @@ def _version(python: str, package: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _run(command: Sequence[str], folder: Path, env: dict[str, str]) -> None:
+def _run(
+    command: Sequence[str], folder: Path, env: dict[str, str],
+    meanwhile: Callable[[subprocess.Popen[bytes]], None] | None = None,
+) -> None:
+    """Run it to its end, in a process group of its own, so that whatever it started ends with it."""
     log = folder / "log"
-    with log.open("wb") as out:
+    with log.open("wb") as out, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, env={**os.environ, **env},
+            start_new_session=True) as process:
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False, timeout=LIMIT, cwd=folder,
-                env={**os.environ, **env})
+            if meanwhile is not None:
+                meanwhile(process)
+            process.wait(LIMIT)
         except subprocess.TimeoutExpired:
             raise CannotMeasure(f"took more than {LIMIT:.0f} s") from None
-    if done.returncode:
-        raise CannotMeasure(f"exit code {done.returncode}: {log.read_text(errors='replace')[-400:]}")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise CannotMeasure(f"exit code {process.returncode}: {log.read_text(errors='replace')[-400:]}")

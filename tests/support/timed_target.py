@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+EARLY = 0.0015      # seconds that a timer is set too early, by a target that then looks again and again
 RESET = b"\x00reset"    # instead of bytes: break the connection with RST
 CLOSE = b"\x00close"    # instead of bytes: close it in mid-answer
 
@@ -53,6 +54,14 @@ class Script:
     raw: bool = False       # the steps are the whole answer, head and framing included; then the connection closes
 
 
+class Dial(NamedTuple):
+    """A TLS connection that was held back: its number as they came, and when it was accepted and ready."""
+
+    number: int
+    accepted: float
+    ready: float
+
+
 def event(value: Any, name: str = "") -> bytes:
     """One server-sent event."""
     data = value if isinstance(value, str) else json.dumps(value)
@@ -80,13 +89,26 @@ def stream(first: float, gap: float, tokens: int, *, prompt: int = 10) -> Script
     return Script([*steps, (end, FINISH + usage(tokens, prompt) + DONE)])
 
 
+def _secure(tls: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*tls)
+    return context
+
+
 class TimedTarget:
-    """`with TimedTarget(reply) as target:`; `reply` makes the script of each POST."""
+    """`with TimedTarget(reply) as target:`; `reply` makes the script of each POST. With `tls`, connection number n
+    waits `hold(n)` seconds for its handshake; `dials` says by peer what came of it. A `punctual` one is awake when an
+    instant comes, where a timer may be a millisecond late; that costs a good part of a processor."""
 
     def __init__(
-        self, reply: Callable[[Got], Script], models: Iterable[str] = ("m",), tls: tuple[Path, Path] | None = None
+        self, reply: Callable[[Got], Script], models: Iterable[str] = ("m",), tls: tuple[Path, Path] | None = None,
+        hold: Callable[[int], float] | None = None, *, punctual: bool = False,
     ) -> None:
-        self._reply, self._models, self._tls = reply, list(models), tls
+        self._reply, self._models = reply, list(models)
+        self._hold, self._context = hold, None if tls is None else _secure(tls)
+        self.dials: dict[int, Dial] = {}
+        self._dialled = 0
+        self._early = EARLY if punctual else 0.0
         self.got: list[Got] = []
         self.url = ""
         self.workers: list[dict[str, str]] = []
@@ -125,12 +147,9 @@ class TimedTarget:
         self._loop.close()
 
     async def _main(self) -> None:
-        context = None
-        if self._tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*self._tls)
-        server = await asyncio.start_server(self._client, "127.0.0.1", 0, backlog=1024, ssl=context)
-        self.url = f"{'https' if context else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        at_once = None if self._hold else self._context
+        server = await asyncio.start_server(self._client, "127.0.0.1", 0, backlog=1024, ssl=at_once)
+        self.url = f"{'https' if self._context else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
         await self._over.wait()
         server.close()
@@ -143,6 +162,7 @@ class TimedTarget:
         assert task is not None
         self._tasks.add(task)
         try:
+            await self._secured(writer)
             while await self._request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -152,6 +172,16 @@ class TimedTarget:
             writer.close()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
+
+    async def _secured(self, writer: asyncio.StreamWriter) -> None:
+        """The handshake, when it is this target that decides how long it takes."""
+        if self._hold is None or self._context is None:
+            return
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # or its hello is taken for a request
+        accepted, number, self._dialled = perf_counter(), self._dialled, self._dialled + 1
+        await self._until(accepted + self._hold(number))
+        await writer.start_tls(self._context)
+        self.dials[int(writer.get_extra_info("peername")[1])] = Dial(number, accepted, perf_counter())
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -207,4 +237,4 @@ class TimedTarget:
             due = end if start <= now < end else instant
             if due <= now:
                 return
-            await asyncio.sleep(due - now)
+            await asyncio.sleep(max(0.0, due - now - self._early))
