@@ -85,3 +85,12 @@ def test_a_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]
     with pytest.raises(ConfigError):
         bench_files.possible(tmp_path)
+
+
+def test_the_folder_for_results_is_made(infera: Infera, tmp_path: Path) -> None:
+    """--result-dir with folders that are not there yet, as vLLM does; other files need a folder that is there."""
+    with TimedTarget(lambda _got: stream(0.0, 0.0, 2)) as target:
+        found = infera("bench", "--base-url", target.url, *FAST, "--result-dir", "new/results", "--save-detailed",
+                       "--result-filename", "r.json")
+    assert found.code == 0, found.err
+    assert sorted(path.name for path in (tmp_path / "new" / "results").iterdir()) == ["r.json", "r.requests.jsonl"]

@@ -69,7 +69,9 @@ from tests.cli.targets import FAST, failing
     (("--base-url", "http://x", "--processes", "1000000"), 1, "--processes is at most 1,000, not 1000000"),
     (("--base-url", "http://x", "--processes", "0"), 1, "--processes"),
     (("--base-url", "http://x", "--max-error-rate", "2"), 1, "share"),
-    (("--base-url", "http://x", "--result-dir", "/nowhere/at"), 1, "there is no folder"),
+    (("--base-url", "http://x", "--result-dir", "/proc/at"), 1, "cannot make the folder /proc/at: No such file"),
+    (("--base-url", "http://x", "--result-dir", "/dev/null"), 1, "cannot make the folder /dev/null: it is a file"),
+    (("--base-url", "http://x", "--result-dir", "/dev/null/x"), 1, "cannot make the folder /dev/null/x: Not a direc"),
     (("--base-url", "http://x", "-o", "xml"), 2, "-o must be"),
     (("--base-url", "http://x", "--metric-percentiles", "high"), 2, "--metric-percentiles"),
     (("compare", "a.json"), 2, "at least two"),
@@ -225,3 +227,24 @@ def test_several_values_may_follow_an_option() -> None:
     assert spread(["--goodput", "ttft:1", "tpot:2", "-n", "3", "compare"]) == [
         "--goodput", "ttft:1", "--goodput", "tpot:2", "-n", "3", "compare"]
     assert spread(["--goodput", "ttft:1", "compare"]) == ["--goodput", "ttft:1", "compare"]
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--rate", "100", "--osl", "200"), "a second, and one load process may be too slow to read them (8,000"),
+    (("--rate", "100", "--osl", "200"), "each are known to work): --processes 3"),
+    (("--rate", "100"), "answers of 128 tokens at this rate are 12,800 events a second"),
+    (("--rate", "100", "--osl", "200", "--processes", "2"), "and 2 load processes may be too slow"),
+    (("--sweep", "rate=1,100", "--osl", "200"), "--processes 3"),
+    (("--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "100"), "12,800"),
+    (("--rate", "20", "--dataset-name", "multi-turn", "--turns", "5", "--osl", "200"), "20,000 events"),
+    (("--rate", "100", "--osl", "200", "--master-bind", "127.0.0.1:0", "--expect-workers", "2"), "--expect-workers 3"),
+    (("--rate", "62", "--osl", "128"), ""),
+    (("--rate", "100", "--osl", "200", "--processes", "3"), ""), (("--rate", "inf", "--osl", "200"), ""),
+    (("-c", "1000", "--osl", "200"), ""), (("--rate", "100", "--osl", "200", "--no-stream"), ""),
+    (("--sweep", "rate=a"), ""), (("--rate", "100", "--dataset-name", "sharegpt", "--dataset-path", "f"), ""),
+])
+def test_too_few_load_processes_are_told_before_the_load(infera: Infera, words: tuple[str, ...], said: str) -> None:
+    """Where rate and length are known and clearly more than processes are known to read; and with how many it goes."""
+    told = [line for line in infera("bench", "--base-url", "foo", *words).err.splitlines() if "too slow" in line]
+    assert len(told) == bool(said)
+    assert said in "".join(told)

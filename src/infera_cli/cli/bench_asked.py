@@ -216,9 +216,12 @@ class Outputs(NamedTuple):
     csv: Path | None
     html: Path | None
     plot: Path | None
+    folder: Path | None = None
 
     def check(self) -> None:
-        """Find out before the load, not after it, that a file cannot be written."""
+        """Find out before the load, not after it, that a file cannot be written; make the folder of --result-dir."""
+        if self.folder is not None:
+            bench_files.make(self.folder)
         bench_files.check({flag: getattr(self, name) for name, flag in FLAGS.items()})
 
     def write(self, document: Any) -> list[str]:
@@ -265,7 +268,8 @@ def outputs_from(asked: dict[str, Any], now: datetime) -> Outputs:
     save = any(asked[name] for name in ("save_result", "save_detailed", "result_dir", "result_filename", "compat"))
     result = result_name(now, asked["result_filename"], asked["result_dir"]) if save else None
     details = result.with_suffix(".requests.jsonl") if result and asked["save_detailed"] else None
-    return Outputs(result, asked["compat"], details, *(_path(asked[name]) for name in ("csv", "html", "plot")))
+    paths = (_path(asked[name]) for name in ("csv", "html", "plot", "result_dir"))
+    return Outputs(result, asked["compat"], details, *paths)
 
 
 def _path(text: str | None) -> Path | None:

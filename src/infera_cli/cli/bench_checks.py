@@ -53,6 +53,9 @@ RANGES = {
     "blocks": COUNT,
 }
 SHOWN = 24      # of a number that is refused
+EVENTS = 8000   # a second that one load process reads, as `python -m bench.generator` shows
+CLEARLY = 1.1   # times that: less is no reason for a word
+DEFAULT_OUTPUT = 128    # tokens of an answer to a prompt that is made up
 
 
 def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
@@ -78,7 +81,8 @@ def first_look(ctx: Any, asked: Mapping[str, Any]) -> list[str]:
         f"{flags[name]} does nothing for the dataset {dataset}; it is for {', '.join(meant)}"
         for name, meant in MEANT_FOR.items() if dataset not in meant and typed(name)
     ]
-    return said + [f"{flags[name]} {words}" for name, words in _idle(asked).items() if typed(name)]
+    said += [f"{flags[name]} {words}" for name, words in _idle(asked).items() if typed(name)]
+    return said + too_small(asked, dataset)
 
 
 def _idle(asked: Mapping[str, Any]) -> dict[str, str]:
@@ -125,6 +129,41 @@ def _capped(asked: Mapping[str, Any]) -> str:
     if cap >= callers:
         return f"does nothing: there are only {callers} callers (--concurrency)"
     return f"leaves only {cap} of the {callers} callers a place: --concurrency {cap} is the same load"
+
+
+def too_small(asked: Mapping[str, Any], dataset: str) -> list[str]:
+    """A sentence where the load processes are clearly too few to read what is asked for (bench-and-cli §B8)."""
+    from infera_cli.workload.names import MADE_UP
+
+    length = asked["output_len"] or (DEFAULT_OUTPUT if dataset in MADE_UP else None)
+    rate = _fastest(asked)
+    if rate is None or length is None or not asked.get("stream"):
+        return []
+    turns = asked["turns"] if dataset == "multi-turn" else 1
+    events = rate * turns * length
+    processes = asked["expect_workers"] if asked["master"] else asked["processes"]
+    if events <= CLEARLY * EVENTS * processes:
+        return []
+    needed = math.ceil(events / EVENTS)
+    way = f"--expect-workers {needed} (machines)" if asked["master"] else f"--processes {needed}"
+    have = "one load process" if processes == 1 else f"{processes} load processes"
+    asked_for = f"answers of {length:,} tokens at this rate are {events:,.0f} events a second"
+    return [f"{asked_for}, and {have} may be too slow to read them ({EVENTS:,} each are known to work): {way}"]
+
+
+def _fastest(asked: Mapping[str, Any]) -> float | None:
+    """The highest rate of requests (or conversations) that is asked for; None where it is not known, or without end."""
+    kind, _, levels = (asked.get("sweep") or "").partition("=")
+    found = [asked["rate"]]
+    if asked["ramp"] is not None:
+        found = [asked["ramp_start"], asked["ramp_end"]]
+    elif kind == "rate":
+        try:
+            found = [float(level) for level in levels.split(",")]
+        except ValueError:
+            return None     # refused, or `auto`
+    known = [rate for rate in found if rate is not None]
+    return max(known) if known and max(known) < math.inf else None
 
 
 def _short(value: float) -> str:

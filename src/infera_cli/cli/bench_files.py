@@ -23,6 +23,15 @@ def check(files: Mapping[str, Path | None]) -> None:
         possible(path)
 
 
+def make(folder: Path) -> None:
+    """Have `folder`, and those above it. Raises ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        why = "it is a file" if isinstance(fault, FileExistsError) else fault.strerror
+        raise ConfigError(f"cannot make the folder {folder}: {why}") from None
+
+
 def possible(path: Path) -> None:
     """Leave `path` as it is, and raise ConfigError when it cannot be written."""
     if not path.parent.is_dir():

@@ -160,7 +160,7 @@ def _rest() -> dict[str, tuple[Any, Any, Any]]:
         "save_detailed": option(OUTPUT, bool, False, "--save-detailed",
                                 help="And a line of JSON for every request."),
         "result_dir": option(OUTPUT, str | None, None, "--result-dir", metavar="DIR",
-                             help="Folder for result files."),
+                             help="Folder for result files; made if there is none."),
         "result_filename": option(OUTPUT, str | None, None, "--result-filename", metavar="FILE",
                                   help="Name of the result file."),
         "compat": option(OUTPUT, str | None, None, "--compat", metavar="TOOL",
