@@ -8,7 +8,7 @@ import pytest
 
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.result import Run
-from tests.loadtest.runs import run
+from tests.loadtest.runs import document, run
 from tests.support.timed_target import Got, Script, TimedTarget, stream, text
 
 HANGS = Script([(1000.0, text("late"))])
@@ -67,3 +67,13 @@ def test_what_was_sent_a_moment_before_the_end_is_no_failure() -> None:
         found = run(target.url, concurrency=1, duration=1.0, grace=0.0, slos=parse(["ttft:300"]))
     counts = found.figures.counts
     assert (counts.ok, counts.failed, counts.incomplete, found.verdict.exit_code) == (2, 0, 1, 0)
+
+
+def test_a_search_over_a_target_that_hangs_finds_nothing_to_keep() -> None:
+    """Every second request is never answered: not even the least rate keeps the limits, and below 1 is tried, too."""
+    with TimedTarget(lambda got: HANGS if got.number % 2 else stream(0.01, 0.0, 1)) as target:
+        found = document(target.url, find_max="rate", duration=2.0, grace=1.0, burstiness=math.inf,
+                         slos=parse(["ttft:300"]), attainment=0.99)
+    search = found.findings["find_max"]
+    assert (search["passed"], search["failed"], search["finished"]) == (0, 0.5, True)
+    assert list(search["evidence"]) == ["1", "0.5"]

@@ -213,7 +213,7 @@ def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: 
         found = run(target.url, count=4, concurrency=1)
         assert found.target["predicted_cached_tokens"] == 48.0
         shown = {fact.label: fact.value for fact in report.cache(found)}
-        assert shown["prefix-cache hits, predicted by the router"] == 4800 / found.figures.counts.input_tokens
+        assert shown["prefix-cache hits, predicted by the router"] == 4800 / (found.figures.counts.input_tokens or 0)
         monkeypatch.undo()
         assert "predicted_cached_tokens" not in run(target.url, count=1, concurrency=1).target
 

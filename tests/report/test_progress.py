@@ -17,7 +17,7 @@ from infera_cli.workload.goodput import parse
     ("concurrency", None, 2.0, "a probe is 2 s of load (10 levels, as is usual: 20 to 60 s), and"),
     ("concurrency", 50, 2.0, "a probe is 50 requests or 2 s of load"),
     ("concurrency", 50, None, "a probe is 50 requests, and"),
-    ("rate", 200, None, "the highest rate (1 to 4,096 req/s) with"),
+    ("rate", 200, None, "the highest rate (1 to 4,096 req/s, or less where 1 is too much) with"),
     ("rate", 200, None, "a probe is 200 requests, 200 s at the first level, and"),
 ])
 def test_a_search_says_beforehand_what_it_does(kind: str, count: int | None, duration: float | None, said: str) -> None:

@@ -89,7 +89,7 @@ def test_several_loads_give_the_engine_itself() -> None:
 def test_tokens_are_those_of_the_benchmark() -> None:
     """An engine whose tokenizer makes half as many tokens of a prompt computes half as many a second."""
     run = measured(TRUTH, **LOADS["idle"])
-    counts = msgspec.structs.replace(run.figures.counts, input_tokens=run.figures.counts.input_tokens // 2)
+    counts = msgspec.structs.replace(run.figures.counts, input_tokens=(run.figures.counts.input_tokens or 0) // 2)
     fewer = msgspec.structs.replace(run, figures=msgspec.structs.replace(run.figures, counts=counts))
     found, _apart = calibrated(Document((fewer,)), "r.json", Profile())
     assert found.prefill_rate == pytest.approx(3000, rel=0.05)

@@ -235,10 +235,12 @@ def test_the_parts_between_client_router_and_worker_add_up() -> None:
 
 
 def test_input_that_the_server_does_not_tell_is_in_no_rate() -> None:
-    """Usage without prompt tokens, or none: no sum with the output, and none of the steady part."""
-    found = figures(*(sample(0, 0.1, (0.1,) * 9, input=None) for _ in range(3))).rates
+    """Usage without prompt tokens, or none: unknown, no sum with the output, and none of the steady part."""
+    whole = figures(*(sample(0, 0.1, (0.1,) * 9, input=None) for _ in range(3)))
+    found = whole.rates
     assert found.steady_output_tokens
-    assert (found.overall_tokens, found.steady_input_tokens) == (None, None)
+    assert whole.counts.input_tokens is None
+    assert (found.overall_input_tokens, found.overall_tokens, found.steady_input_tokens) == (None, None, None)
 
 
 def test_goodput_counts_what_met_every_limit() -> None:

@@ -29,7 +29,7 @@ from infera_cli.workload.measures import Tally
 from infera_cli.workload.names import resolve
 from infera_cli.workload.result import Client, Document, Run
 from infera_cli.workload.sample import Sample
-from infera_cli.workload.search import Search
+from infera_cli.workload.search import Search, least_level
 from infera_cli.workload.traces import Trace
 from infera_cli.workload.verdict import Circumstances, judge
 
@@ -140,14 +140,14 @@ class Bench:
         options = self._options
         if not options.slos:
             raise ConfigError("--find-max needs limits to meet: give --goodput, e.g. ttft:300 tpot:30")
-        search = Search(options.attainment)
+        search = Search(options.attainment, least=least_level(kind, options.duration))
         while (level := search.next_level) is not None:
             known = search.evidence.get(level)
             run = self._once(f"{kind}={level}", known.probes if known else 0, at_level(options, kind, level))
             found = run.figures.attainment
             useful = not run.partial and not self._broken and found is not None
             if useful and found is not None:
-                search.tell(found.good, found.judged)
+                search.tell(found.good, found.judged, sound=run.verdict.status != "INVALID")
             self._findings["find_max"] = {
                 "kind": kind, "attainment": options.attainment, "passed": search.low, "failed": search.high,
                 "finished": search.next_level is None, "interrupted": run.partial,

@@ -74,7 +74,7 @@ def _vllm(run: Run) -> dict[str, Any]:
         "total_input_tokens": counts.input_tokens, "total_output_tokens": counts.output_tokens,
         "request_throughput": rates.overall_requests, "request_goodput": rates.goodput,
         "output_throughput": rates.overall_output_tokens,
-        "total_token_throughput": rates.overall_input_tokens + rates.overall_output_tokens,
+        "total_token_throughput": rates.overall_tokens,
         "max_output_tokens_per_s": rates.peak_output_tokens,
         "max_concurrent_requests": figures.concurrency.peak,
     }

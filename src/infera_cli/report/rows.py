@@ -157,7 +157,7 @@ def _rates(run: Run) -> Iterator[Fact]:
     yield Fact("completed, whole run", found.overall_requests, "req/s")
     yield Fact("completed, steady part", found.steady_requests, "req/s")
     yield Fact("completed, between first and last completion", found.between_completions, "req/s")
-    yield Fact("input, whole run", found.overall_input_tokens or None, "tok/s")     # a server that says nothing of it
+    yield Fact("input, whole run", found.overall_input_tokens or None, "tok/s")     # 0 in results of before
     yield Fact("output, whole run", found.overall_output_tokens, "tok/s")
     yield Fact("input and output, whole run", found.overall_tokens, "tok/s")
     yield Fact("input, steady part", found.steady_input_tokens, "tok/s")

@@ -76,7 +76,8 @@ def search_begins(
 ) -> str:
     """What --find-max is about to do, and how long that takes."""
     kept = ", ".join(f"{slo.kind} ≤ {slo.limit * 1e3:g} ms" for slo in limits)
-    what = f"{kind} (1 to {CEILING:,} {'callers' if kind == 'concurrency' else 'req/s'})"
+    unit = "callers" if kind == "concurrency" else "req/s, or less where 1 is too much"
+    what = f"{kind} (1 to {CEILING:,} {unit})"
     return (
         f"searching the highest {what} with {attainment:.0%} of requests within {kept}: twice as much until it"
         f" fails, then the middle; a probe is {_probe(kind, count, duration)}, and a level takes up to {PATIENCE}"

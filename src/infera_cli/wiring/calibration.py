@@ -92,7 +92,7 @@ class _Load:
         self._policy = _policy(run)
         dataset = msgspec.convert(options.get("dataset", {}), DatasetSpec)
         needed = resolve(dataset.name) in TEXTS
-        written = needed or figures.counts.input_tokens <= most_tokens
+        written = needed or (figures.counts.input_tokens or 0) <= most_tokens
         self._wanted = Wanted(
             arrivals=plan, dataset=dataset, profile=profile, seed=int(options.get("seed", 1)), by_text=written,
         )

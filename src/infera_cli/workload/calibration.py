@@ -62,7 +62,7 @@ def times(latency: Mapping[str, Distribution]) -> Times:
 def computed(figures: Figures) -> float:
     """Prompt tokens that an answer cost, those found in a cache left out."""
     counts = figures.counts
-    return (counts.input_tokens - (counts.cached_tokens or 0)) / max(1, counts.ok)
+    return ((counts.input_tokens or 0) - (counts.cached_tokens or 0)) / max(1, counts.ok)
 
 
 def calibrate(document: Document, origin: str) -> Speed:

@@ -19,7 +19,7 @@ class Rates(msgspec.Struct, frozen=True):
     sent_requests: float
     overall_requests: float
     between_completions: float | None
-    overall_input_tokens: float
+    overall_input_tokens: float | None      # None where the server does not tell the input
     overall_output_tokens: float
     peak_output_tokens: float
     steady_s: float
@@ -44,7 +44,7 @@ class Counts(msgspec.Struct, frozen=True):
     not_sent: int
     failures: dict[str, int]
     examples: dict[str, str]    # what the first failure of each class said
-    input_tokens: int
+    input_tokens: int | None    # None where the server does not tell it
     output_tokens: int
     cached_tokens: int | None
     sources: dict[str, int]
