@@ -243,6 +243,15 @@ def test_input_that_the_server_does_not_tell_is_in_no_rate() -> None:
     assert (found.overall_input_tokens, found.overall_tokens, found.steady_input_tokens) == (None, None, None)
 
 
+@pytest.mark.parametrize(("window", "peak"), [(1.5, 3.0), (0.6, 2 / 0.6)])
+def test_the_busiest_second_is_a_second(window: float, peak: float) -> None:
+    """Whatever the length of the run; only of a shorter one the whole is taken."""
+    found = windows.Timeline()
+    for at in (0.005, 0.505, 0.985, 1.205)[: 4 if window > 1 else 2]:
+        found.add(at, 1)
+    assert found.peak(window, 0.0) == pytest.approx(peak)
+
+
 def test_goodput_counts_what_met_every_limit() -> None:
     """Good needs all limits; attainment is over all that was sent, goodput over the window."""
     found = figures(

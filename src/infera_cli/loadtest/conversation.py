@@ -99,11 +99,12 @@ class Conversation:
             except RunOver:
                 self._driver.keep(self._sample(number, turn, Exchange(), answer, UNSENT))
                 raise
-            self._due = perf_counter()
+            self._due = self._driver.freed      # and not when we were woken: that is the generator's own time
         try:
             exchange = self._driver.exchange(self._client, content, self._session(), answer)
         finally:
             if place is not None:
+                self._driver.freed = perf_counter()
                 place.release()
         return self._sample(number, turn, exchange, answer, _outcome(exchange, answer)), answer
 

@@ -52,6 +52,7 @@ class Driver:
         self._due: set[Any] = set()
         self._watched: dict[Any, tuple[Exchange, Answer]] = {}
         self._places: BoundedSemaphore | None = None
+        self.freed = 0.0        # when the latest of these places came free (`perf_counter`)
         self._callers_of_warm_up = WARM_CALLERS
         if job.max_concurrency is not None:
             share = split(ClosedLoop(job.max_concurrency), job.part, job.parts)

@@ -95,14 +95,13 @@ class Timeline:
         return math.fsum(tokens for at, tokens in self.bins.items() if low <= at < high)
 
     def peak(self, window: float, mean: float) -> float:
-        """The most tokens/s over a second, or over the whole when shorter; never below `mean` (R155).
+        """The most tokens/s over a second, or over the whole when shorter.
 
-        A window cut into equal parts of at most a second has a part at or above the mean, so a lower
-        result would be an artefact of where the bins lie.
+        Never below `mean` (R155): one of all seconds is at or above it, so less would be an artefact of the bins.
         """
         if not self.bins:
             return mean
-        width = max(1, round(min(window / max(1, math.ceil(window)), 1.0) / BIN))
+        width = max(1, round(min(window, 1.0) / BIN))
         ordered = sorted(self.bins)
         best = inside = 0.0
         first = 0
