@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import statistics
 
 import pytest
@@ -148,3 +149,48 @@ def test_a_huge_number_is_not_spelt_out() -> None:
         with pytest.raises(ConfigError) as fault:
             check(plan)
         assert len(fault.value.message) < 120
+
+
+@pytest.mark.parametrize(("rate", "duration", "count"), [
+    (0.375, 4, 1), (0.75, 2, 1), (0.15, 10, 1), (0.55, 10, 5), (0.29, 100, 29), (0.1, 30, 3), (1.1, 10, 11),
+    (0.7, 10, 7), (50, 20, 1000), (1e5, 100, 10**7),
+])
+def test_a_plan_has_the_whole_requests_that_are_due_within_its_duration(
+    rate: float, duration: float, count: int
+) -> None:
+    """1.5 requests in 4 s are one; products that are whole stay so, whatever numbers make of 0.29 × 100."""
+    plan = OpenLoop(rate, duration=duration)
+    assert planned(plan) == count
+    assert span(plan) <= duration
+    assert planned(plan) / span(plan) == pytest.approx(rate)
+
+
+def _any_plan(dice: random.Random) -> OpenLoop:
+    """A plan of 1 to some 200 arrivals."""
+    duration = dice.choice([dice.uniform(0.05, 100), float(dice.randint(1, 60))])
+    ends = [dice.choice([dice.uniform(1, 200), dice.randint(1, 200)]) / duration for _ in range(2)]
+    shape = dice.choice([None, Ramp(ends[0], ends[1]), Ramp(ends[0], ends[1], "exponential"), Ramp(ends[0], ends[0])])
+    burstiness = dice.choice([BURSTIEST, 0.3, 1.0, 5.0, math.inf])
+    count = dice.choice([None, None, dice.randint(1, 100)])
+    return OpenLoop(ends[0], burstiness, count=count, duration=duration, ramp=shape)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_no_arrival_lies_after_the_duration(seed: int) -> None:
+    """Of any rate, ramp, burstiness and time: rising instants from 0 to -d, as many as planned, at the rate asked."""
+    plan = _any_plan(random.Random(seed))
+    rate = plan.ramp.mean() if plan.ramp else plan.rate
+    assert plan.duration is not None
+    if rate * plan.duration < 1:
+        with pytest.raises(ConfigError, match="not one request is due"):
+            check(plan)
+        return
+    check(plan)
+    times = list(offsets(plan, seed))
+    assert len(times) == planned(plan)
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= span(plan) * (1 + 1e-9)
+    assert times[-1] <= plan.duration
+    assert planned(plan) / span(plan) == pytest.approx(rate)
+    if plan.count is None:
+        assert rate * plan.duration - 1 < planned(plan) <= rate * plan.duration * (1 + 1e-9)

@@ -3,7 +3,8 @@
 Every open-loop plan is one unit-rate process (even steps, or gamma gaps) sent through the inverse of the
 expected number of arrivals Λ(t). A constant rate, a ramp and their bursty forms are then the same few
 lines. A plan is drawn for exactly N arrivals and stretched to the span in which N are expected, as
-`vllm bench serve` does; for Poisson that is the process conditioned on N, so it stays exact.
+`vllm bench serve` does; for Poisson that is the process conditioned on N, so it stays exact. With a duration N is
+rounded down, so that the span lies within it: an arrival after the last moment would never be sent.
 (bench-and-cli §A1 "Arrivals", §B5.)
 """
 
@@ -20,6 +21,7 @@ from infera_cli.errors import ConfigError
 
 RampShape = Literal["linear", "exponential"]
 FASTEST = 1e6           # requests/s; what one machine sends is far below
+ROUNDING = 1e-12        # of a product: 0.29 × 100 is meant to be 29
 LONGEST = 100_000_000   # arrivals; walking through so many takes a minute
 BURSTIEST = 0.01        # shape of the gaps; below it most of them are smaller than any number
 SMOOTHEST = 1e6         # above it gaps are as good as constant, and drawing one may never end
@@ -132,30 +134,34 @@ def _figure(value: float) -> str:
 
 
 def planned(plan: OpenLoop) -> int:
-    """How many arrivals the plan holds."""
+    """How many arrivals the plan holds: with a duration, as many whole ones as are due within it."""
     rate = plan.ramp.mean() if plan.ramp else plan.rate
     if plan.duration is None or rate == math.inf:
         return plan.count or 0
-    fitting = round(rate * plan.duration)
+    fitting = math.floor(rate * plan.duration * (1 + ROUNDING))
     return fitting if plan.count is None else min(plan.count, fitting)
 
 
 def span(plan: OpenLoop) -> float:
     """The seconds the plan takes: the time in which its arrivals are expected at its rate."""
     rate = plan.ramp.mean() if plan.ramp else plan.rate
-    return 0.0 if rate == math.inf else planned(plan) / rate
+    return 0.0 if rate == math.inf else min(planned(plan) / rate, _end(plan))
+
+
+def _end(plan: OpenLoop) -> float:
+    return math.inf if plan.duration is None else plan.duration
 
 
 def offsets(plan: OpenLoop, seed: int) -> Iterator[float]:
-    """The due times in seconds from the start, rising; the same for the same seed."""
+    """The due times in seconds from the start, rising, none after the duration; the same for the same seed."""
     count = planned(plan)
     if plan.ramp is None and plan.rate == math.inf:
         yield from (0.0 for _ in range(count))
         return
     ramp = plan.ramp or Ramp(plan.rate, plan.rate)
-    length = span(plan)
+    length, end = span(plan), _end(plan)
     for expected in _unit_process(count, plan.burstiness, seed):
-        yield ramp.when(expected, length)
+        yield min(ramp.when(expected, length), end)
 
 
 def _unit_process(count: int, burstiness: float, seed: int) -> Iterator[float]:
