@@ -30,7 +30,8 @@ TWO = Seen(
 def test_every_latency_of_the_report_is_held_against_the_truth() -> None:
     """What `infera bench` shows of latencies, and the tail that it keeps, is in at least one load."""
     judged = {figure for load in loads.LOADS for figure in load.latencies}
-    assert judged == {*rows.LATENCIES, "tail"}
+    apart = {"predecessor"}     # of replayed sessions alone: tests/loadtest/test_runs.py holds it against their times
+    assert judged == {*rows.LATENCIES, "tail"} - apart
     assert set(truth.router(loads.queued())) == set(rows.ROUTER)
 
 

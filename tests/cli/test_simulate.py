@@ -160,3 +160,16 @@ def test_a_dataset_that_is_sent_again_is_told_and_is_no_cache_hit(infera: Infera
             "-n", "20")
     assert json.loads(infera(*load, "-o", "json").out)["outcomes"][0]["cached_tokens"] == 0
     assert "the dataset has 2 rows and was sent again after the last" in infera(*load).out
+
+
+def test_limits_that_are_kept_by_a_hair_are_kept(infera: Infera, tmp_path: Path) -> None:
+    """A hundred requests of a thousand fit no engine: with 90 % wanted, all others within the limit are enough."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps({
+        "timestamp": 50 * number, "input_length": 500_000 if number < 100 else 1000, "output_length": 100}) + "\n"
+        for number in range(1000)))
+    found = infera("simulate", "--workers", "1..8", "--policy", "round-robin", "--dataset-name", "mooncake",
+                   "--dataset-path", str(trace), "--goodput", "e2el:1500", "--attainment", "0.9", "-o", "json")
+    document = json.loads(found.out)
+    good = {one["workers"]: one["attainment"]["good"] for one in document["outcomes"]}
+    assert (document["replicas"], good[3], good[2] < 900) == ({"round-robin": 3}, 900, True)

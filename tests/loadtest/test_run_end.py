@@ -69,6 +69,19 @@ def test_what_was_sent_a_moment_before_the_end_is_no_failure() -> None:
     assert (counts.ok, counts.failed, counts.incomplete, found.verdict.exit_code) == (2, 0, 1, 0)
 
 
+def test_what_is_known_of_an_open_request_is_told() -> None:
+    """A refusal and an error in the stream, each with its body left open: failures of their own names."""
+
+    def reply(got: Got) -> Script:
+        if got.number % 2:
+            return Script([(0.01, b"{"), (1000.0, b"}")], status=500, kind="application/json")
+        return Script([(0.01, b'data: {"error": {"message": "oom"}}\n\n'), (1000.0, b"")])
+
+    with TimedTarget(reply) as target:
+        found = run(target.url, concurrency=2, duration=0.3, grace=1.5)
+    assert found.figures.counts.failures == {"error_event": 1, "http_500": 1}
+
+
 def test_a_search_over_a_target_that_hangs_finds_nothing_to_keep() -> None:
     """Every second request is never answered: not even the least rate keeps the limits, and below 1 is tried, too."""
     with TimedTarget(lambda got: HANGS if got.number % 2 else stream(0.01, 0.0, 1)) as target:

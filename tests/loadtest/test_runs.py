@@ -244,7 +244,7 @@ def test_a_trace_is_replayed_at_its_times(tmp_path: Path) -> None:
 def test_turns_of_a_session_are_replayed_at_their_times(
     tmp_path: Path, speed: float, took: float, times: list[float]
 ) -> None:
-    """At their own, or when the answer before has come: the wait for that stands under `queue`, not as a late send."""
+    """At their own, or when the answer before has come: the wait for that is a figure of its own, no late send."""
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(
         f'{{"timestamp": {at}, "input_length": 4, "output_length": 2, "session_id": "s"}}\n' for at in (0, 400, 800)))
@@ -253,7 +253,9 @@ def test_turns_of_a_session_are_replayed_at_their_times(
     start = target.got[0].at
     assert [got.at - start for got in target.got] == pytest.approx(times, abs=0.05)
     late = max(0.0, times[2] - 0.8 / speed)
-    assert found.figures.latency["queue"].max == pytest.approx(late, abs=0.05)
+    assert found.figures.latency["predecessor"].max == pytest.approx(late, abs=0.05)
+    assert found.figures.latency["queue"].max == 0
+    assert not any("free place" in said for said in found.verdict.warnings)
     assert found.figures.latency["ttft_sched"].max == pytest.approx(took + late, abs=0.08)
 
 

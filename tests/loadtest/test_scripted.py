@@ -86,7 +86,7 @@ SCRIPTS: dict[str, Script] = {
     "cr-only": Script([(at, part.replace(b"\n", b"\r")) for at, part in (
         (0.1, text("a")), (0.2, text("b")), (0.4, FINISH + usage(2) + DONE))]),
     "capitals": Script([(0.02, text("a") + FINISH + usage(1) + DONE)], kind="Text/Event-Stream; charset=utf-8"),
-    "usage-of-one": Script([(0.02, text("a") + text("b") + text("c")), (0.05, FINISH + usage(1) + DONE)]),
+    "usage-of-none": Script([(0.02, text("a") + text("b") + text("c")), (0.05, FINISH + usage(0) + DONE)]),
     "usage-of-many": Script([(0.02, text("a")), (0.05, FINISH + usage(10**30) + DONE)]),
     "no-duration": Script(stream(0.02, 0.0, 1).steps, headers={"Server-Timing": "upstream;dur=nan"}),
     "no-json": Script([(0.02, event("<html>login</html>") + DONE)]),
@@ -182,8 +182,8 @@ def test_marks_and_lone_crs_hold_nothing_back(measured: Measured) -> None:
 
 
 def test_usage_that_cannot_be_is_passed_over_and_told(measured: Measured) -> None:
-    """One token for three chunks, or 10^30 of them: chunks are counted, and a note says how often and why."""
-    few, many = measured.rows["usage-of-one"], measured.rows["usage-of-many"]
+    """No token for three chunks, or 10^30 of them: chunks are counted, and a note says how often and why."""
+    few, many = measured.rows["usage-of-none"], measured.rows["usage-of-many"]
     assert [(row["outcome"], row["tokens"], row["tokens_from"]) for row in (few, many)] == [
         ("ok", 3, "chunks"), ("ok", 1, "chunks")]
     assert any(said.startswith("2 answers had usage that cannot be") for said in measured.run.verdict.warnings)
@@ -227,7 +227,7 @@ def test_counts_are_exact(measured: Measured) -> None:
     counts = measured.run.figures.counts
     good = {"first", "role-empty", "role-null", "role-alone", "spaces", "no-usage", "four-a-chunk", "late-usage",
             "created", "long-lines", "one-625", "until-close", "early-hints", "reset-after-done", "byte-order-mark",
-            "cr-only", "capitals", "usage-of-one", "usage-of-many", "no-duration"}
+            "cr-only", "capitals", "usage-of-none", "usage-of-many", "no-duration"}
     assert (counts.sent, counts.ok, counts.failed) == (len(SCRIPTS), len(good), len(SCRIPTS) - len(good))
     assert counts.output_tokens == 10 * 3 + 7 + 20 + 200 + 5 + 3 + 3 + 1 + 1 + 1 + 1 + 1 + 2 + 2 + 1 + 3 + 1 + 1
     assert measured.run.verdict.exit_code == 1

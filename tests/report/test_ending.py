@@ -135,7 +135,7 @@ def ended(*open_ones: Sample, slos: tuple[str, ...] = ()) -> Run:
 
 def hung(end: float) -> Sample:
     """Sent at 0, and without a token at `end`."""
-    return failure("incomplete", 0.0, end)
+    return failure("incomplete", 0.0, end, finish="")
 
 
 def test_requests_that_hung_until_the_run_ended_are_in_the_last_line() -> None:

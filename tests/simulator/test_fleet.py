@@ -120,3 +120,4 @@ def test_a_replay_is_faster_as_a_whole() -> None:
     fast, other = talk.replayed(4.0), talk.due(1.0)
     assert (fast.at, fast.turns[1].think, fast.turns[1].after) == (1.0, 0.5, 2.0)
     assert (other.at, other.turns[1].think, other.turns[1].after) == (1.0, 2.0, 0.0)
+    assert [len(talk.replayed(1.0, until).turns) for until in (11.0, 12.0)] == [1, 2]

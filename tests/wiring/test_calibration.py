@@ -86,6 +86,22 @@ def test_several_loads_give_the_engine_itself() -> None:
     assert calibrated(Document(runs), "r.json", Profile(blocks=4096)).profile == found
 
 
+def test_answers_that_end_early_are_as_short_as_they_were() -> None:
+    """Asked for 64 tokens, answered with 16 to 48: callers whose answers were all alike would go in step."""
+    engine = Profile(prefill_rate=9000.0, step_ms=10.0, sequence_ms=0.6)
+    shorter = DatasetSpec(input_len=500, output_len=32, range_ratio=0.5)
+    asked = DatasetSpec(input_len=500, output_len=64)
+    runs = tuple(
+        msgspec.structs.replace(run, options={**run.options, "dataset": msgspec.to_builtins(asked)})
+        for run in (measured(engine, shorter, concurrency=callers, count=80) for callers in (1, 8, 32))
+    )
+    found, apart = calibrated(Document(runs), "r.json", Profile())
+    assert apart is not None
+    assert apart < 0.15
+    assert found.prefill_rate == pytest.approx(9000, rel=0.15)
+    assert found.step_ms == pytest.approx(10, rel=0.1)
+
+
 def test_tokens_are_those_of_the_benchmark() -> None:
     """An engine whose tokenizer makes half as many tokens of a prompt computes half as many a second."""
     run = measured(TRUTH, **LOADS["idle"])

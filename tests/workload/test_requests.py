@@ -84,12 +84,17 @@ def test_server_timing_is_read_as_seconds() -> None:
 
 ASKED = {"role": "user", "content": "q"}
 SYSTEM = {"role": "system", "content": "be kind"}
+KIND = {"type": "text", "text": "be kind"}
 
 
 @pytest.mark.parametrize(("dialect", "request_of_its_own", "sent"), [
     ("chat", {"prompt": "q"}, {"messages": [ASKED]}),
     ("completions", {"prompt": [1, 2]}, {"prompt": [1, 2]}),
-    ("messages", {"messages": [SYSTEM, ASKED]}, {"messages": [ASKED], "system": "be kind"}),
+    ("chat", {"messages": [SYSTEM, ASKED], "prompt": "q"}, {"messages": [SYSTEM, ASKED]}),
+    ("messages", {"messages": [SYSTEM, ASKED]}, {"messages": [ASKED], "system": [KIND]}),
+    ("messages", {"messages": [{"role": "system", "content": [KIND]}, ASKED], "system": "s"},
+     {"messages": [ASKED], "system": [{"type": "text", "text": "s"}, KIND]}),
+    ("messages", {"messages": [{"role": "system"}, ASKED], "system": None}, {"messages": [ASKED]}),
     ("messages", {"prompt": "q"}, {"messages": [ASKED]}),
 ])
 def test_a_request_of_the_datasets_own_speaks_the_endpoints_language(
@@ -100,12 +105,14 @@ def test_a_request_of_the_datasets_own_speaks_the_endpoints_language(
     found = made(Shape(dialect, "m", stream=False), item)
     assert found == {**sent, "top_p": 1, "model": "m", "stream": False, "max_tokens": 4}
     if dialect == "messages":
-        assert made(Shape(dialect, "m"), item, "s1")["system"] == f"s1 {sent.get('system', '')}".strip()
+        salt = {"type": "text", "text": "s1"}
+        assert made(Shape(dialect, "m"), item, "s1")["system"] == [salt, *sent.get("system", ())]
 
 
 @pytest.mark.parametrize(("dialect", "request_of_its_own", "said"), [
     ("completions", {"messages": [ASKED]}, "has messages, which --endpoint completions does not take"),
     ("chat", {"prompt": [1, 2]}, "has a prompt that is a list, which --endpoint chat does not take"),
+    ("messages", {"messages": [ASKED], "system": 5}, "has a system prompt that is no text"),
 ])
 def test_a_request_that_the_endpoint_cannot_take_is_refused(
     dialect: Dialect, request_of_its_own: dict[str, Any], said: str

@@ -79,7 +79,7 @@ def _simulated(ctx: typer.Context, asked: dict[str, Any]) -> int:
     return 1 if lost or None in found.replicas.values() else 0
 
 
-def _tell(outcome: Any) -> None:
+def _tell(said: str) -> None:
     """Say on a terminal how far it is."""
-    if sys.stderr.isatty():
-        console.say(f"{outcome.policy}, {outcome.workers} workers: {outcome.requests} requests")
+    if sys.stderr is not None and sys.stderr.isatty():
+        console.say(said)

@@ -95,7 +95,8 @@ def _calibrated(origin: str, profile: Any) -> Any:
     if apart is None:
         console.warn(f"the load of {origin} cannot be made again, so its engines' speed is a rough guess")
     elif apart > ALIKE:
-        console.warn(f"simulated with the engine read off {origin}, its own load comes out up to {apart:.0%} apart")
+        console.warn(f"simulated with the engine read off {origin}, its own load comes out up to {apart:.0%} apart, and"
+                     f" so may be what follows: measure two or more loads, with --ignore-eos")
     return found
 
 

@@ -6,7 +6,7 @@ import math
 import platform
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -24,11 +24,12 @@ from infera_cli.loadtest.job import Job, Progress
 from infera_cli.loadtest.options import Options
 from infera_cli.loadtest.profiler import profiled
 from infera_cli.workload.arrivals import ClosedLoop, OpenLoop, Replay, planned, span
+from infera_cli.workload.cutoff import RunEnd
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.names import resolve
 from infera_cli.workload.result import Client, Document, Run
-from infera_cli.workload.sample import Sample
+from infera_cli.workload.sample import INCOMPLETE, Sample
 from infera_cli.workload.search import Search, least_level
 from infera_cli.workload.traces import Trace
 from infera_cli.workload.verdict import Circumstances, judge
@@ -204,7 +205,7 @@ class Bench:
     ) -> tuple[Figures, Figures | None]:
         """The figures of the router, and with --direct those of the workers themselves."""
         routed, direct = Tally(options.slos), Tally()
-        for sample in spool.samples(outcome.spools):
+        for sample in _judged(spool.samples(outcome.spools), options, outcome):
             (direct if sample.direct else routed).add(sample)
             if self._details is not None and sample.measured:
                 _append(self._details, plan, sample)
@@ -246,6 +247,19 @@ class Bench:
             kept = [at / plan.speed for at in times if at / plan.speed <= (plan.duration or math.inf)]
             return len(kept), kept[-1] if kept else 0.0
         return (plan.count if plan.duration is None else None), plan.duration
+
+
+def _judged(samples: Iterable[Sample], options: Options, outcome: processes.Outcome) -> Iterator[Sample]:
+    """All samples, those that the end of the run cut off as the last: what they are depends on the others."""
+    end, cut_off = RunEnd(options.grace), []
+    for sample in samples:
+        end.see(sample)
+        if sample.outcome == INCOMPLETE:
+            cut_off.append(sample)
+        else:
+            yield sample
+    stopped = outcome.interrupted or outcome.broken     # which waits for nobody, so nobody is late
+    yield from cut_off if stopped else map(end.judged, cut_off)
 
 
 def _effective(options: Options, job: Job, count: int | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from infera_cli.workload.answer import Answer
 from infera_cli.workload.arrivals import Replay
 from infera_cli.workload.items import Item, Turn
 from infera_cli.workload.requests import History, body
-from infera_cli.workload.sample import NOT_SENT, OK, UNSENT, Sample
+from infera_cli.workload.sample import INCOMPLETE, NOT_SENT, OK, UNSENT, Sample
 
 if TYPE_CHECKING:
     from infera_cli.loadtest.driver import Driver
@@ -147,8 +147,11 @@ class Conversation:
 def _outcome(exchange: Exchange, answer: Answer) -> str:
     """What the request came to: the transport's failure, else what the body says of itself.
 
-    A connection that closes without its last chunk or breaks, after the answer itself ended properly, lost nothing.
+    A connection that closes without its last chunk or breaks, after the answer itself ended properly, lost nothing. An
+    error that was told before the run ended is one.
     """
+    if exchange.outcome == INCOMPLETE and answer.error:
+        return "error_event"
     if exchange.outcome and exchange.outcome not in UNDECIDED:
         return exchange.outcome
     told = answer.verdict()

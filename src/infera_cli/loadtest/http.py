@@ -189,7 +189,7 @@ class Client:
         except Stalled as stalled:
             exchange.fail(f"timeout_{stalled.kind}")
         except RunOver:
-            exchange.outcome = INCOMPLETE
+            exchange.outcome = exchange.outcome or INCOMPLETE       # refused already, the rest was awaited
         except HTTPParseError as error:
             exchange.fail("malformed", error)
         except OSError as error:

@@ -20,7 +20,6 @@ from infera_cli.loadtest import datasets
 from infera_cli.loadtest.driver import Driver
 from infera_cli.loadtest.job import Job, Progress
 from infera_cli.loadtest.meter import Meter
-from infera_cli.workload.cutoff import RunEnd
 from infera_cli.workload.sample import Sample, pack
 
 FLUSH = 0.5     # seconds between progress reports, and between writes
@@ -57,7 +56,6 @@ class Load:
         self._meter = Meter()
         self._waiting: list[bytes] = []
         self._driver: Driver | None = None
-        self._run_end = RunEnd(0.0)
         self._begin = 0.0
         self._stopped = False
         self.over = gevent.event.Event()
@@ -69,7 +67,6 @@ class Load:
     def prepare(self, job: Job) -> None:
         """Read the dataset and send the warm-up; ready afterwards. One load may follow another. Raises ConfigError."""
         self._meter, self._driver, self._stopped = Meter(), None, False
-        self._run_end = RunEnd(job.grace, stream=job.shape.stream)
         self.over.clear()
         count = datasets.tokenizer(job.tokenizer)
         dataset = datasets.load(job.dataset, job.seed, count)
@@ -114,9 +111,6 @@ class Load:
             self._write(b"".join(waiting))
 
     def _keep(self, sample: Sample) -> None:
-        self._run_end.see(sample)
-        if not self._stopped:       # Ctrl-C waits for nobody, so nobody is late
-            sample = self._run_end.judged(sample)
         self._meter.see(sample)
         self._waiting.append(pack(sample))
         took = (sample.last if sample.last is not None else sample.end) - sample.sent

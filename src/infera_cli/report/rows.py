@@ -28,7 +28,8 @@ LATENCIES = {
     "ttfo": ("first visible token", "as TTFT, reasoning passed over"),
     "head": ("response headers", "from sending to the status line"),
     "connect": ("connect", "until the connection was ready"),
-    "queue": ("client queue", "waiting for a place below --max-concurrency, or for the turn before"),
+    "queue": ("client queue", "waiting for a place below --max-concurrency"),
+    "predecessor": ("wait for the turn before", "a recorded turn's, whose time came before that was answered"),
     "lag": ("send lag", "how late the load generator itself was"),
 }
 ROUTER = {
@@ -77,7 +78,7 @@ def latencies(figures: Figures) -> list[Latency]:
 
 def _says_nothing(key: str, found: dict[str, Distribution]) -> bool:
     """A queue that never held anybody, a first visible token that always was the first token, first chunks of one."""
-    if key == "queue":
+    if key in ("queue", "predecessor"):
         return found[key].max == 0
     if key == "tpot_adj":
         return "tpot" in found and found[key].mean == found["tpot"].mean

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from math import inf
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,13 +19,15 @@ from infera_cli.simulator.engine import Profile
 from infera_cli.wiring.simulation import Simulator, Wanted, drive, outcome, ready, uncollected
 from infera_cli.workload.arrivals import ClosedLoop
 from infera_cli.workload.calibration import Speed, Times, calibrate, computed, refine, times, usable
+from infera_cli.workload.distribution import Distribution
 from infera_cli.workload.lengths import Part, Talk
 from infera_cli.workload.names import TEXTS, resolve
 from infera_cli.workload.result import Run
 
 MOST = 3000         # requests of one round of simulations, over all loads
 MOST_TOKENS = 1_000_000     # of their prompts, all together, that are written out, which takes time
-ENOUGH = 0.02       # answers whose mean length is this near to the asked one are as long as asked
+ENOUGH = 0.02       # answers whose lengths are this near to those asked for, mean and spread, are as long as asked
+GOLDEN = 0.618034   # the golden ratio: its multiples lie evenly between whole numbers, in no order
 ARRIVALS = (
     "burstiness", "concurrency", "count", "duration", "ramp_shape", "ramp_start", "ramp_end", "speed", "think",
 )
@@ -99,7 +102,7 @@ class _Load:
         maker = Simulator(self._wanted)
         arrived = figures.counts.arrived * (1 if run.direct is None else 2)
         self._talks = list(_first(islice(maker.due(), max(1, arrived)), most, most_tokens if written else inf))
-        self._scale(figures.counts.output_tokens / max(1, figures.counts.ok))
+        self._answer(figures.sizes["output_tokens"])
         made = self._run(profile).log
         if not len(made):
             raise _Unlike
@@ -117,17 +120,18 @@ class _Load:
             drive(fleet, self._plan, self._talks)
         return fleet
 
-    def _scale(self, output: float) -> None:
-        """Answers as long as they really were."""
-        parts = [part for talk in self._talks for part in talk.turns]
-        longer = output * len(parts) / max(1, sum(part.output for part in parts))
-        if abs(longer - 1) < ENOUGH:
+    def _answer(self, lengths: Distribution) -> None:
+        """Answers as long as they really were, which may be shorter than asked, and of many lengths."""
+        asked = [part.output for talk in self._talks for part in talk.turns]
+        near = ENOUGH * lengths.mean
+        if abs(fmean(asked) - lengths.mean) < near and abs(pstdev(asked) - lengths.std) < near:
             return
+        evenly = (max(1, round(lengths.quantile(number * GOLDEN % 1))) for number in count(1))
 
-        def scaled(part: Part) -> Part:
-            return msgspec.structs.replace(part, output=max(1, round(part.output * longer)))
+        def answered(part: Part) -> Part:
+            return msgspec.structs.replace(part, output=next(evenly))
 
-        self._talks = [Talk(tuple(map(scaled, talk.turns)), talk.session, talk.at) for talk in self._talks]
+        self._talks = [Talk(tuple(map(answered, talk.turns)), talk.session, talk.at) for talk in self._talks]
 
 
 def _first(talks: Iterable[Talk], requests: int, tokens: float) -> Iterator[Talk]:

@@ -32,7 +32,7 @@ from infera_cli.workload.traces import Trace
 
 LOOK = 256      # conversations between two looks at whether the limits can be kept
 
-Tell = Callable[[Outcome], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class Wanted:
 class Simulator:
     """Reads the dataset once, then simulates as often as asked."""
 
-    def __init__(self, wanted: Wanted, tell: Tell = lambda _outcome: None) -> None:
-        """Raises ConfigError, UsageError for what cannot be simulated."""
+    def __init__(self, wanted: Wanted, tell: Tell = lambda _said: None) -> None:
+        """`tell` hears how far it is. Raises ConfigError, UsageError for what cannot be simulated."""
         self._wanted = wanted
         self._tell = tell
         check(wanted.arrivals)
@@ -115,6 +115,8 @@ class Simulator:
                 seen[workers] = found is not None and found.meets(share)
                 if found is not None and seen[workers]:
                     self._note(found)
+                else:
+                    self._tell(f"{name}, {workers} workers: not enough")
             if seen[workers]:
                 if workers - 1 not in (low - 1, *levels(low, high)):
                     self.once(name, workers - 1)        # a table shows both sides of the answer
@@ -130,7 +132,7 @@ class Simulator:
 
     def _note(self, found: Outcome) -> None:
         self.runs.append(found)
-        self._tell(found)
+        self._tell(f"{found.policy}, {found.workers} workers: {found.requests} requests")
 
     def _simulated(self, name: str, workers: int, *, hopeful: bool = False) -> Outcome | None:
         """One policy on so many workers; with `hopeful` None as soon as it cannot keep the limits any more."""
@@ -149,7 +151,7 @@ class Simulator:
                 times = list(zip(log.ttft[seen:], log.e2el[seen:], log.output[seen:], strict=True))
                 kept = attainment(wanted.slos, times, 0)
                 seen, missed = len(log), missed + (kept.judged - kept.good if kept else 0)
-                if missed + log.too_long > (1 - wanted.attainment) * self._requests:
+                if self._requests - missed - log.too_long < wanted.attainment * self._requests:
                     raise _Hopeless
             yield talk
 
@@ -164,7 +166,7 @@ class Simulator:
         if isinstance(plan, Replay):
             most = min(plan.count or self._dataset.size or 0, self._dataset.size or 0)
             until = plan.duration or inf
-            replayed = (talk.replayed(plan.speed) for talk in islice(self._talks(), most))
+            replayed = (talk.replayed(plan.speed, until) for talk in islice(self._talks(), most))
             yield from takewhile(lambda talk: talk.at <= until, replayed)
         elif isinstance(plan, ClosedLoop):
             yield from (talk.due(0.0) for talk in islice(self._talks(), plan.count))

@@ -5,8 +5,8 @@ an empty string, a finish-only or usage-only chunk, a comment, a ping and `[DONE
 (bench-and-cli §0.2). A refusal and a `function_call` of the old kind, of which nothing is said there, are token events,
 too: the one is an answer with text, the other a tool call by its former name. Events of one read share its instant.
 
-Usage is what the server says, and some of it cannot be: numbers below 0, fewer tokens than chunks that brought some,
-more cached than sent. That is passed over, as if it had not been said, and `odd_usage` says why.
+Usage is what the server says, and some of it cannot be: numbers below 0, no tokens for an answer with text, more cached
+than sent. That is passed over, as if it had not been said, and `odd_usage` says why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ SHOWN = 60                  # characters of a body that cannot be read
 
 NO_NUMBER = "below 0 or above a billion tokens"
 NO_OUTPUT = "no output tokens for an answer with text"
-FEW_OUTPUT = "fewer output tokens than chunks with text"
 MORE_CACHED = "more cached than input tokens"
 
 _FOUR_BYTES = 0xFFFFFFFF
@@ -123,12 +122,12 @@ class Answer:
         if self._odd:
             return self._odd
         if self._output is not None and self._output < self._least():
-            return FEW_OUTPUT if self._output else NO_OUTPUT
+            return NO_OUTPUT
         return MORE_CACHED if self._overcached() else ""
 
     def _least(self) -> int:
-        """A chunk that brings something brings at least a token."""
-        return self.events or int(self._spoken)
+        """An answer that says something has a token; who cuts one finer may have more chunks than tokens."""
+        return int(bool(self.events) or self._spoken)
 
     def _overcached(self) -> bool:
         return self._cached is not None and self._input is not None and self._cached > self._input

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, cycle
+from math import inf
 
 import msgspec
 
@@ -55,14 +56,15 @@ class Talk(msgspec.Struct, gc=False, frozen=True):
             turns = tuple(msgspec.structs.replace(part, after=0.0) for part in turns)
         return Talk(turns, self.session, at)
 
-    def replayed(self, speed: float) -> Talk:
-        """The same at its own times, so many times faster."""
-        turns = self.turns
-        if speed != 1 and len(turns) > 1:
+    def replayed(self, speed: float, until: float = inf) -> Talk:
+        """The same at its own times, so many times faster, without what would come `until` then or later."""
+        turns, at = self.turns, self.at / speed
+        if len(turns) > 1:
             turns = tuple(
-                msgspec.structs.replace(part, after=part.after / speed, think=part.think / speed) for part in turns
+                msgspec.structs.replace(part, after=part.after / speed, think=part.think / speed)
+                for part in turns if at + part.after / speed <= until
             )
-        return Talk(turns, self.session, self.at / speed)
+        return Talk(turns, self.session, at)
 
 
 Talks = Iterator[Talk]

@@ -83,7 +83,8 @@ class Tally:
         self._latency["lag"].add(max(sample.sent - sample.due, 0.0))
         if sample.scheduled is not None:
             waited = round(sample.due - sample.scheduled, 6)
-            self._latency["queue"].add(waited if waited > 0 else 0.0)   # -0.0 is no wait, either
+            held = "predecessor" if sample.turn else "queue"
+            self._latency[held].add(waited if waited > 0 else 0.0)   # -0.0 is no wait, either
 
     def _fail(self, sample: Sample) -> None:
         self._failures[sample.outcome] += 1

@@ -88,12 +88,29 @@ def own(dialect: Dialect, request: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"has a prompt that is a list, which --endpoint {dialect} does not take: "
                               f"give --endpoint completions")
         made["messages"] = [{"role": "user", "content": prompt}]
-    if dialect == "messages":
-        system = [one["content"] for one in made["messages"] if one.get("role") == "system"]
-        if system and "system" not in made and all(isinstance(text, str) for text in system):
-            made["system"] = " ".join(system)
-            made["messages"] = [one for one in made["messages"] if one.get("role") != "system"]
-    return made
+    made.pop("prompt", None)
+    return _with_system_apart(made) if dialect == "messages" else made
+
+
+def _with_system_apart(request: dict[str, Any]) -> dict[str, Any]:
+    """Anthropic's form: system texts are blocks of a member of their own. Raises ConfigError for what is no text."""
+    said = [one.get("content") for one in request["messages"] if one.get("role") == "system"]
+    own_words = request.pop("system", None)
+    blocks = [block for content in (own_words, *said) for block in _blocks(content)]
+    request["messages"] = [one for one in request["messages"] if one.get("role") != "system"]
+    if blocks:
+        request["system"] = blocks
+    return request
+
+
+def _blocks(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        return content
+    raise ConfigError("has a system prompt that is no text")
 
 
 def _begin_with(dialect: Dialect, content: dict[str, Any], salt: str) -> None:
@@ -103,10 +120,8 @@ def _begin_with(dialect: Dialect, content: dict[str, Any], salt: str) -> None:
     elif dialect != "messages":
         if "messages" in content:
             content["messages"] = [{"role": "system", "content": salt}, *content["messages"]]
-    elif isinstance(content.get("system", ""), str):
-        content["system"] = " ".join(part for part in (salt, content.get("system")) if part)
     else:
-        content["system"] = [{"type": "text", "text": salt}, *content["system"]]
+        content["system"] = [*_blocks(salt), *content.get("system", ())]
 
 
 def _lengths(shape: Shape, turn: Turn, content: dict[str, Any]) -> None:
