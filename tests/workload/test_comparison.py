@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
 
 from infera_cli.errors import ConfigError, InferaError, UsageError
 from infera_cli.workload import text
+from infera_cli.workload.arrivals import OpenLoop, planned
 from infera_cli.workload.comparison import Row, compare, spread
 from infera_cli.workload.figures import Figures
 from infera_cli.workload.goodput import parse
 from infera_cli.workload.measures import Tally
-from infera_cli.workload.search import Search, least_level, wilson
+from infera_cli.workload.search import PATIENCE, Least, Search, least_level, wilson
 from tests.workload.samples import failure, sample
 
 
@@ -132,14 +134,65 @@ def test_a_rate_below_one_is_found(limit: float) -> None:
 
 
 @pytest.mark.parametrize(("kind", "duration", "least"), [
-    ("concurrency", None, 1), ("rate", None, 1 / 64), ("rate", 4.0, 1 / 4), ("rate", 600.0, 1 / 64)])
+    ("concurrency", None, 1), ("concurrency", 4.0, 1), ("rate", None, 1 / 64), ("rate", 8.0, 1 / 2),
+    ("rate", 7.0, 0.572), ("rate", 600.0, 1 / 64)])
 def test_a_search_goes_down_to_what_a_probe_can_show(kind: str, duration: float | None, least: float) -> None:
-    """Callers are whole; of a rate, a probe must hold a request; what keeps no limit at the least keeps none."""
-    assert least_level(kind, duration) == least
-    search = Search(0.95, least=least)
+    """Callers are whole; of a rate, a probe must hold some requests; what keeps no limit at the least keeps none."""
+    assert least_level(kind, duration).level == least
+    search = Search(0.95, least=least_level(kind, duration))
     while search.next_level is not None:
         search.tell(0, 100)
     assert (search.low, search.high) == (0, least)
+
+
+@pytest.mark.parametrize("duration", [0.01, 0.5, 1.5, 2.0, 3.0, 4.0, 7.0, 10.0, 60.0, 300.0])
+@pytest.mark.parametrize("limit", [0.02, 0.3, 0.7, 1.0, 2.5, 9.5, 300])
+def test_no_two_probes_of_rates_are_the_same_requests(duration: float, limit: float) -> None:
+    """Of 4 s, 0.25 and 0.375 requests a second are one request each: a search has nothing to compare there."""
+    search = Search(0.95, least=least_level("rate", duration))
+    plans = []
+    while (level := search.next_level) is not None:
+        plans.append(planned(OpenLoop(level, duration=duration)))
+        assert level == int(level) or level < 1
+        search.tell(1000 if level <= limit else 0, 1000)
+    assert min(plans) >= 4
+    assert len(set(plans)) == len(plans)
+    assert search.low <= limit < (search.high or math.inf)
+
+
+def test_a_search_of_all_requests_passes_where_all_were_good() -> None:
+    """Of 100%: a level passes when all requests of its probes were good, and one that was not fails it."""
+    search = Search(1.0, ceiling=4)
+    assert [search.tell(100, 100) for _ in range(PATIENCE)] == ["again", "again", "pass"]
+    assert search.tell(100, 100) == "again"
+    assert search.tell(99, 100) == "fail"
+    assert (search.low, search.high, search.next_level) == (1, 2, None)
+
+
+@pytest.mark.parametrize("many", range(1, 500))
+def test_an_interval_of_all_or_none_ends_exactly_there(many: int) -> None:
+    """Rounding leaves no gap between all good requests and 100%, nor between none and 0%."""
+    assert wilson(many, many)[1] == 1.0
+    assert wilson(0, many)[0] == 0.0
+
+
+def test_sound_probes_decide_when_others_were_spoiled() -> None:
+    """Twice 97% of 200 and one INVALID probe: by the sound ones 95% is kept, and by these 94% is not."""
+    for good, verdict in ((194, "pass"), (188, "fail")):
+        search = Search(0.95)
+        probes = [(good, True), (good, True), (200, False)]
+        assert [search.tell(many, 200, sound=sound) for many, sound in probes] == ["again", "again", verdict]
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_probe_of_which_nothing_could_be_judged_is_repeated(sound: bool) -> None:
+    """All answers were cut off: again, at most three times in all; then the level has not passed, for no reason."""
+    search = Search(0.95)
+    assert [search.tell(0, 0, sound=sound) for _ in range(PATIENCE)] == ["again", "again", "fail"]
+    assert (search.evidence[1].judged, search.evidence[1].empty, search.next_level) == (0, PATIENCE, None)
+    once = Search(0.5)
+    assert [once.tell(0, 0, sound=sound), once.tell(100, 100)] == ["again", "pass"]
+    assert Least().level == 1
 
 
 def test_a_probe_that_the_load_generator_spoiled_shows_of_no_level_that_it_is_kept() -> None:

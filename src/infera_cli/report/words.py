@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from infera_cli.workload.figures import Counts, Figures
 from infera_cli.workload.goodput import Slo
 from infera_cli.workload.names import TRACES
 from infera_cli.workload.result import Document, Run
-from infera_cli.workload.search import CEILING, PATIENCE
+from infera_cli.workload.search import CEILING, PATIENCE, least_level
 
 LISTED = 8  # workers named in the header
 LEVELS = 10     # of load, that a search usually tries
@@ -76,8 +77,9 @@ def search_begins(
 ) -> str:
     """What --find-max is about to do, and how long that takes."""
     kept = ", ".join(f"{slo.kind} ≤ {slo.limit * 1e3:g} ms" for slo in limits)
-    unit = "callers" if kind == "concurrency" else "req/s, or less where 1 is too much"
-    what = f"{kind} (1 to {CEILING:,} {unit})"
+    first = least_level(kind, duration).level
+    below = ", or less where 1 is too much" if first < 1 else ""
+    what = f"{kind} ({math.ceil(first):,} to {CEILING:,} {'callers' if kind == 'concurrency' else f'req/s{below}'})"
     return (
         f"searching the highest {what} with {attainment:.0%} of requests within {kept}: twice as much until it"
         f" fails, then the middle; a probe is {_probe(kind, count, duration)}, and a level takes up to {PATIENCE}"
@@ -100,14 +102,24 @@ def find_max(found: dict[str, Any], runs: Sequence[Run] = ()) -> str:
     level = f"{float(found['attainment']):.0%} of requests within the limits"
     if not found.get("finished", True):
         said = f"the search was interrupted: {_so_far(found, level)}"
+    elif not low and _unjudged(found, high):
+        said = f"whether any {kind} keeps {level} is not known"
     elif not low:
         said = f"not even {kind} {high or 1} keeps {level}"
     elif high is None:
         said = f"{kind} {low} keeps {level}; no level was found that does not"
     else:
         said = f"most load with {level}: {kind} between {low} (kept) and {high} (not kept)"
+    if _unjudged(found, high):
+        said += f"; of {kind} {high} nothing could be judged, its answers were cut off: a longer -d leaves them time"
     decisive = [run for run in runs if run.cell == f"{kind}={low or high}"]
-    return "; ".join((said, *_doubts(kind, [end for end in (low, high) if end], runs), *_faults(decisive)))
+    return "; ".join((said, *_doubts(kind, low, high, runs), *_faults(decisive)))
+
+
+def _unjudged(found: dict[str, Any], level: float | None) -> bool:
+    """Whether a level counts as not kept only since no probe of it had a request that could be judged."""
+    seen = found.get("evidence", {}).get(str(level), {})
+    return bool(seen.get("empty")) and seen["empty"] == seen["probes"]
 
 
 def _so_far(found: dict[str, Any], level: str) -> str:
@@ -129,11 +141,11 @@ def _so_far(found: dict[str, Any], level: str) -> str:
     return "; ".join((known, *open_ones))
 
 
-def _doubts(kind: str, ends: Sequence[float], runs: Sequence[Run]) -> Iterator[str]:
-    """Ends of the interval that the load generator spoiled: their last probes, those that decided."""
-    for end in ends:
+def _doubts(kind: str, passed: float, high: float | None, runs: Sequence[Run]) -> Iterator[str]:
+    """Ends of the interval that the load generator spoiled: their last probes decided. A level passes by sound ones."""
+    for end in filter(None, (passed, high)):
         probes = [run.verdict.status for run in runs if run.cell == f"{kind}={end}"]
-        if probes and probes[-1] != "VALID":
+        if probes and probes[-1] != "VALID" and (end != passed or "VALID" not in probes):
             yield f"but {kind} {end} was judged on {probes[-1]} runs, which say little of the server"
 
 
