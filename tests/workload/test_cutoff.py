@@ -89,7 +89,9 @@ def test_a_limit_that_was_missed_when_the_run_ended_stays_missed() -> None:
     (cut(1.0, 2.0, scheduled=None), ("ttft_sched:1",), 0),
     (flowing(0.0, 2.0), ("tpot:1",), 0),                        # chunks are no tokens
     (flowing(0.0, 2.0, wanted=100), ("tpot:21",), 0), (flowing(0.0, 2.0, wanted=50), ("tpot:21",), 1),
-    (sample(0, 0.1, (0.1,) * 9, outcome="incomplete"), ("tpot:90",), 1),
+    (sample(0, 0.1, (0.1,) * 9, outcome="incomplete"), ("tpot:90",), 0),        # the rest may come faster
+    (sample(0, 0.1, (0.01,) * 9, outcome="incomplete", wanted=10, end=5.0), ("tpot:50",), 0),   # all came in time
+    (sample(0, 0.1, (0.1,) * 9, outcome="incomplete", wanted=10, end=5.0), ("tpot:50",), 1),
     (sample(0, 0.1, (0.1,) * 9, outcome="incomplete"), ("tpot:110",), 0), (cut(0.0, 2.0), ("tpot:1",), 0),
     (flowing(0.0, 2.0), ("ttft:100", "e2el:1900"), 1),
 ])

@@ -10,7 +10,7 @@ from itertools import pairwise
 from infera_cli.cli.console import console
 from infera_cli.errors import InferaError, UsageError
 
-_FORMAT, _JSON = ("-o", "--output"), ("--json", "-ojson", "--output=json")
+_FORMAT, _JSON = ("-o", "--output"), ("--json", "-ojson", "-o=json", "--output=json")
 
 
 def tell(fault: InferaError, argv: Sequence[str]) -> int:

@@ -84,8 +84,7 @@ def tpot(sample: Sample, short: float | None = None) -> float | None:
 def least(sample: Sample, kind: str) -> float | None:
     """What the figure `kind` of a request that was cut off would have come to at least; None where that is open.
 
-    Chunks are no tokens: how many there will be is known only where the length was set. Where the server counts them
-    chunk by chunk, TPOT is taken as it is so far.
+    How many tokens there will be is known only where the length was set: TPOT as it is so far may still get better.
     """
     if kind == "tpot":
         return _least_tpot(sample)
@@ -96,11 +95,13 @@ def least(sample: Sample, kind: str) -> float | None:
 
 
 def _least_tpot(sample: Sample) -> float | None:
-    if sample.first is None:
+    if sample.first is None or sample.wanted is None or sample.wanted < 2:
         return None
-    if sample.wanted is not None and sample.wanted > 1:
-        return (sample.end - sample.first) / (sample.wanted - 1)
-    return tpot(sample) if sample.tokens()[1] == "server" else None
+    tokens, source = sample.tokens()
+    longest = sample.wanted if source == "chunks" else max(sample.wanted, tokens)
+    if tokens >= sample.wanted and sample.last is not None:     # all came, only the stream was not closed
+        return (sample.last - sample.first) / (longest - 1)
+    return (sample.end - sample.first) / (longest - 1)
 
 
 class Goodput:
