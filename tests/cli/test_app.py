@@ -224,6 +224,13 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.stdout, done.stderr) == ("{", "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_fault(closed: str) -> None:
+    """Whoever starts a command without a place for its words gets its work done all the same."""
+    words = f'exec "{sys.executable}" -m infera_cli version {closed}'
+    assert subprocess.run(["sh", "-c", words], check=False).returncode == 0
+
+
 def test_the_module_is_the_command() -> None:
     """`python -m infera_cli` does what `infera` does."""
     argv = [sys.executable, "-m", "infera_cli", "--version"]

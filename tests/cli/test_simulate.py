@@ -173,3 +173,18 @@ def test_limits_that_are_kept_by_a_hair_are_kept(infera: Infera, tmp_path: Path)
     document = json.loads(found.out)
     good = {one["workers"]: one["attainment"]["good"] for one in document["outcomes"]}
     assert (document["replicas"], good[3], good[2] < 900) == ({"round-robin": 3}, 900, True)
+
+
+@pytest.mark.parametrize(("asked", "load"), [
+    (("-n", "30"), "load: 30, all at once · random, 1024 tokens and 128 of answer · seed 1"),
+    (("--rate", "5", "-d", "10", "--isl", "64"), "load: requests, 5 a second for 10 s · random, 64 tokens"),
+    (("-c", "2", "-n", "5", "--seed", "3"), "load: 5 from 2 callers · random, 1024 tokens and 128 of answer · seed 3"),
+    (("--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "9", "-n", "9"),
+     "load: 9, 1 to 9 a second"),
+])
+def test_the_table_says_what_was_simulated(infera: Infera, asked: tuple[str, ...], load: str) -> None:
+    """Load, engines and limits stand above it."""
+    found = infera("simulate", *asked, "--goodput", "ttft:500").out
+    assert found.startswith(load)
+    assert "engines: 20,000 prompt tokens/s, a step 8 ms and 0.1 ms a sequence, 8,192 blocks of 16 tokens" in found
+    assert "limits: ttft ≤ 500 ms, for 95% of the requests" in found

@@ -104,6 +104,12 @@ def test_an_address_that_cannot_be_is_refused_in_its_own_words(url: str) -> None
         base(url)
 
 
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/chat/completions", "/v1/completions", "/v1/messages"])
+def test_an_address_is_taken_as_other_tools_have_it(path: str) -> None:
+    """With `/v1`, or with the whole path of an endpoint."""
+    assert base(f"http://127.0.0.1:8000{path}") == "http://127.0.0.1:8000"
+
+
 def test_workers_to_measure_are_given_by_their_own_option() -> None:
     """The sentence names the option that takes addresses."""
     with TimedTarget(lambda _got: stream(0.0, 0.0, 1)) as target, pytest.raises(ConfigError, match="--direct-url"):

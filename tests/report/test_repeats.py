@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from infera_cli.report import console, page, repeats
+from infera_cli.report import console, page, repeats, rows
 from infera_cli.workload.measures import Tally
 from infera_cli.workload.result import Client, Document, Run
 from infera_cli.workload.verdict import Circumstances, judge
@@ -40,3 +40,14 @@ def test_only_whole_runs_are_repetitions() -> None:
     nothing = replace(run("", 1), figures=Tally().update([failure("connect")]).figures())
     line = next(repeats.lines(Document((run(""), nothing), "0")))
     assert (line[2] != "-", line[4:]) == (True, ("-",) * 4)
+
+
+def test_a_picture_shows_the_run_in_the_middle() -> None:
+    """Of three by TTFT p50, of two the better; what was cut off or is INVALID only where there is nothing else."""
+    fast, middle, slow = run("", 0, 0.1), run("", 1, 0.11), run("", 2, 0.12)
+    assert rows.typical([slow, fast, middle]) is middle
+    assert rows.typical([slow, fast]) is fast
+    assert rows.typical([replace(fast, partial=True), slow]) is slow
+    bad = replace(fast, verdict=replace(fast.verdict, status="INVALID"))
+    assert rows.typical([bad, slow]) is slow
+    assert rows.typical([bad]) is bad

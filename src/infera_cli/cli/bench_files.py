@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 
+from infera_cli.cli.console import console
 from infera_cli.errors import ConfigError, InferaError, UsageError
 
 
@@ -72,6 +74,9 @@ def each(work: Mapping[Path | None, Callable[[], bytes]]) -> list[str]:
                 write(path, content())
             except InferaError as fault:
                 lost.append(fault.message)
+            else:
+                if sys.stderr.isatty():
+                    console.say(f"wrote {path}")
     return lost
 
 

@@ -81,5 +81,5 @@ def _simulated(ctx: typer.Context, asked: dict[str, Any]) -> int:
 
 def _tell(said: str) -> None:
     """Say on a terminal how far it is."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr.isatty():
         console.say(said)

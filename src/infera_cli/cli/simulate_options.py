@@ -14,7 +14,7 @@ FLEET, ENGINE = "Fleet", "Engine"
 SHARED = (
     "rate", "burstiness", "concurrency", "duration", "ramp", "ramp_start", "ramp_end", "speed", "think",
     "dataset", "dataset_path", "input_len", "output_len", "range_ratio", "prefix_len", "groups", "zipf", "turns",
-    "turns_ratio", "turn_pause", "multi_turn", "block", "goodput", "attainment", "output", "html", "plot",
+    "turns_ratio", "turn_pause", "multi_turn", "block", "goodput", "output", "html", "plot",
 )
 
 
@@ -50,6 +50,8 @@ def _own() -> dict[str, tuple[Any, Any, Any]]:
         "seed": _option(bench_options.DATA, int, 1, "--seed", metavar="N", help="The same seed, the same figures."),
         "count": _option(bench_options.LOAD, int | None, None, "--num-prompts", "-n", metavar="N",
                          help="Requests, or conversations; default 1000 without -d, of a trace all."),
+        "attainment": _option(bench_options.JUDGE, float, 0.95, "--attainment", metavar="SHARE",
+                              help="With a range of --workers: share of requests that must keep the limits."),
         "result": _option(bench_options.OUTPUT, str | None, None, "--result-filename", metavar="FILE",
                           help="Write the result as JSON."),
     }

@@ -11,8 +11,10 @@ import msgspec
 
 from infera_cli.errors import ConfigError, ServerUnreachable, UsageError
 from infera_cli.loadtest.options import Options
+from infera_cli.workload.requests import PATHS
 
 TIMEOUT = 10.0
+MOMENT = 2.0    # for a figure that a report can do without
 PAUSE = 0.5     # seconds between two looks at a target that is not up yet
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -28,7 +30,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def base(url: str, flag: str = "--base-url") -> str:
-    """The address without a trailing slash or `/v1`.
+    """The address without a trailing slash, `/v1` or the path of an endpoint.
 
     Raises UsageError for what is no HTTP address, ConfigError for one with more in it than is used.
     """
@@ -47,6 +49,8 @@ def base(url: str, flag: str = "--base-url") -> str:
         )
     if "?" in url or "#" in url:
         raise ConfigError(f"{flag} ends before the ? or #: requests have paths of their own", param=flag)
+    for path in PATHS.values():
+        url = url.removesuffix(path)    # a whole address, as other tools want it
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -150,7 +154,7 @@ def predicted(options: Options, about: About) -> float | None:
     if not about.workers:
         return None
     try:
-        page = httpx.get(f"{options.base_url}/metrics", timeout=TIMEOUT, verify=trust(options), trust_env=False).text
+        page = httpx.get(f"{options.base_url}/metrics", timeout=MOMENT, verify=trust(options), trust_env=False).text
         found = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(_PREDICTED)]
     except (httpx.HTTPError, ValueError):
         return None

@@ -38,7 +38,7 @@ def _dice(run: Run) -> Iterator[str]:
     yield (
         f"asked for and sent were {counts.sent:,} requests in {rows.number(counts.sent / rate)} s; the dice of the"
         f" arrivals put the first and the last {rows.number(apart)} s apart, hence {rows.number(found.sent_requests)}"
-        f" req/s between these two"
+        f" req/s between these two; the rates of the whole run are high for the same reason"
     )
 
 

@@ -33,7 +33,7 @@ def report(document: Document) -> str:
 
 def picture(document: Document) -> bytes:
     """The one picture as SVG: throughput against latency over the cells of a sweep, else the latencies of the run."""
-    cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
+    cells = _drawn(document)
     if len(cells) > 1:
         return plots.trade_off([("TTFT", cells)])
     latency = cells[0][1].latency
@@ -51,7 +51,7 @@ def comparison(
     first, second = (document.cells() for document in documents)
     if len(cells) > 1:
         series = [
-            (name, [(cell, found[cell][0].figures) for cell in cells])
+            (name, [(cell, rows.typical(found[cell]).figures) for cell in cells])
             for name, found in (("A", first), ("B", second))
         ]
         parts.append(pictures([("throughput against latency", plots.trade_off(series))]))
@@ -76,15 +76,19 @@ def _comparison_table(found: Sequence[Row]) -> str:
 
 
 # ── one result ───────────────────────────────────────────────────────────────────────────────────────
+def _drawn(document: Document) -> list[tuple[str, Figures]]:
+    return [(cell, rows.typical(runs).figures) for cell, runs in document.cells().items()]
+
+
 def _overview(document: Document) -> Iterator[str]:
-    cells = [(cell, runs[0].figures) for cell, runs in document.cells().items()]
+    cells = _drawn(document)
     yield "<h2>All runs</h2>"
     yield table(rows.OVERVIEW, ((*rows.overview(run), words.status(run)) for run in document.runs))
     again = f"; {escape(ending.AGAIN)}" if any(run.repeat for run in document.runs) else ""
     yield f'<p class="quiet">latencies in ms{again}</p>'
     if lines := list(repeats.lines(document)):
         yield table(repeats.HEADS, lines)
-        yield f'<p class="quiet">{escape(repeats.TITLE)}</p>'
+        yield f'<p class="quiet">{escape(repeats.TITLE)}; pictures show the run in the middle, by TTFT p50</p>'
     drawn = [("throughput against latency", plots.trade_off([("TTFT", cells)]))] if len(cells) > 1 else []
     if any(figures.attainment is not None for _cell, figures in cells):
         drawn.append(("share within the limits", plots.attainment(cells)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from infera_cli.workload import text
@@ -85,6 +87,17 @@ def _says_nothing(key: str, found: dict[str, Distribution]) -> bool:
     return key == "ttfo" and "ttft" in found and found[key].mean == found["ttft"].mean
 
 
+def typical(runs: Sequence[Run]) -> Run:
+    """Of the runs of one load the one in the middle, by TTFT p50; cut off and INVALID ones if there are no others."""
+    sound = [run for run in runs if not run.partial and run.verdict.status != "INVALID"] or list(runs)
+    return sorted(sound, key=_ttft)[(len(sound) - 1) // 2]
+
+
+def _ttft(run: Run) -> float:
+    found = run.figures.latency.get("ttft")
+    return inf if found is None else found.p50
+
+
 def router(figures: Figures) -> list[Latency]:
     """How the time splits between client, a router of ours and its worker, in milliseconds."""
     found = figures.router
@@ -97,10 +110,20 @@ def router(figures: Figures) -> list[Latency]:
 
 
 def router_sum(figures: Figures) -> str:
-    """What adds up there; nothing where a part is not known of every answer, as without streams."""
-    parts = [figures.router.get(key) for key in ("client_to_router", "worker_first_token")]
-    whole = figures.latency.get("ttft")
-    return ROUTER_SUM if whole is not None and all(part and part.n == whole.n for part in parts) else ""
+    """What adds up there; nothing where the means that are shown do not, as where an answer lacks a part of them."""
+    parts = {row.key: row.figures.mean for row in router(figures) if row.key != "upstream"}
+    answer = parts.pop("worker_answer", None)
+    if answer is None or "worker_first_token" not in parts:
+        return ""
+    first = math.fsum(parts.values())
+    whole = figures.latency
+    adds_up = _adds_up(first, whole.get("ttft")) and _adds_up(first + answer, whole.get("e2el"))
+    return ROUTER_SUM if adds_up else ""
+
+
+def _adds_up(found: float, whole: Distribution | None) -> bool:
+    """Whether milliseconds are the mean of `whole`, in seconds, as far as anybody sees: 1 %, or 0.1 ms."""
+    return whole is not None and math.isclose(found, whole.mean * 1e3, rel_tol=0.01, abs_tol=0.1)
 
 
 def overhead(run: Run) -> list[str]:
@@ -206,7 +229,7 @@ def in_limits(figures: Figures) -> str:
     return next((share for _what, share, _counts in attained(figures)), "-")
 
 
-WORKERS = ("worker", "requests", "share", "failed", "input tok", "cached", "output tok", "TTFT p50 ms")
+WORKERS = ("worker", "ok", "share", "failed", "input tok", "cached", "output tok", "TTFT p50 ms")
 
 
 def workers(figures: Figures) -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from rich.text import Text
 
@@ -29,7 +30,35 @@ def report(simulation: Simulation, *, width: int | None = None, colour: bool = F
     lines = [line(outcome)[: len(heads)] for outcome in simulation.outcomes]
     told = [Text(said, style="bold") for said in answers(simulation)]
     wide = tables.width() if sys.stdout.isatty() else USUAL
-    return render([Grid(heads, lines, spare=SPARE), *told], width=width or wide, colour=colour)
+    about = [Text(said) for said in words(simulation.options)]
+    return render([*about, Grid(heads, lines, spare=SPARE), *told], width=width or wide, colour=colour)
+
+
+def words(options: dict[str, Any]) -> Iterator[str]:
+    """What was simulated: load, engines and limits, a line each."""
+    plan, data, engine = options["arrivals"], options["dataset"], options["profile"]
+    source = data.get("path") or f"{data['name']}, {data['input_len']} tokens and {data['output_len'] or 128} of answer"
+    yield f"load: {_arrivals(plan)} · {source} · seed {options['seed']}"
+    yield (
+        f"engines: {engine['prefill_rate']:,.0f} prompt tokens/s, a step {engine['step_ms']:.3g} ms and"
+        f" {engine['sequence_ms']:.3g} ms a sequence, {engine['blocks']:,} blocks of {engine['block_size']} tokens"
+    )
+    if options["slos"]:
+        kept = ", ".join(f"{slo['kind']} ≤ {slo['limit'] * 1e3:g} ms" for slo in options["slos"])
+        yield f"limits: {kept}, for {options['attainment']:.0%} of the requests"
+
+
+def _arrivals(plan: dict[str, Any]) -> str:
+    many = f"{plan['count']:,}" if plan.get("count") else "all" if plan["type"] == "replay" else "requests"
+    lasts = f" for {plan['duration']:g} s" if plan.get("duration") else ""
+    if plan["type"] == "replay":
+        fast = f", {plan['speed']:g} times as fast" if plan["speed"] != 1 else ""
+        return f"{many} at their own times{lasts}{fast}"
+    if plan["type"] == "closed":
+        return f"{many} from {plan['concurrency']} callers"
+    if plan.get("ramp"):
+        return f"{many}, {plan['ramp']['start']:g} to {plan['ramp']['end']:g} a second{lasts}"
+    return f"{many}, " + ("all at once" if plan["rate"] == "inf" else f"{plan['rate']:g} a second{lasts}")
 
 
 def line(outcome: Outcome) -> tuple[str, ...]:
