@@ -152,7 +152,7 @@ def exit_code(document: Any) -> int:
 def _search_codes(document: Any, found: Any) -> set[int]:
     """Failures and missed gates at more load than was found are part of the search; at the most load that keeps the
     limits, and at the least when none does, they are what the server does. A run that spoils an end spoils the answer;
-    one that was repeated, or lies beyond the ends, does not.
+    one that was repeated, stands beside a sound one that kept the limits, or lies beyond the ends, does not.
     """
     if found.get("broken"):
         return {1}
@@ -160,9 +160,10 @@ def _search_codes(document: Any, found: Any) -> set[int]:
     def at(end: Any) -> list[int]:
         return [run.verdict.exit_code for run in document.runs if run.cell == f"{found['kind']}={end}"]
 
-    decisive = set(at(found["passed"] or found["failed"])) - {4}
-    last = {code for end in (found["passed"], found["failed"]) for code in at(end)[-1:]} - {1}
-    return decisive | last if found["passed"] else decisive | last | {4}
+    passed, failed = at(found["passed"]), at(found["failed"])
+    spoiled = failed[-1:] == [4] or (passed != [] and set(passed) == {4})
+    codes = set(passed if found["passed"] else failed) - {4}
+    return codes | {4} if spoiled or not found["passed"] else codes
 
 
 def _need(*modules: str) -> None:

@@ -276,7 +276,8 @@ def first_loads(options: Options) -> Iterator[Options]:
         yield options
         return
     kind, levels = options.sweep or (options.find_max or "", ())
-    for level in levels or AUTO_LEVELS[:1]:
+    least = least_level(kind, options.duration).level if options.find_max else 0
+    for level in levels or (max(AUTO_LEVELS[0], math.ceil(least)),):
         yield at_level(options, kind, level)
 
 

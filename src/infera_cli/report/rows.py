@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from math import inf
 from typing import NamedTuple
 
 from infera_cli.workload import text
@@ -95,7 +94,7 @@ def typical(runs: Sequence[Run]) -> Run:
 
 def _ttft(run: Run) -> float:
     found = run.figures.latency.get("ttft")
-    return inf if found is None else found.p50
+    return math.inf if found is None else found.p50
 
 
 def router(figures: Figures) -> list[Latency]:

@@ -20,6 +20,7 @@ from infera_cli.workload.sample import NOT_SENT, UNSENT, Sample
 POINTS = 2000   # at most so many requests are kept as points for a plot
 BATCHES = 50   # time-ordered means, for confidence intervals
 ADJUSTED = ("ttft", "e2el")
+CUT_OFF = "cut_off"     # the source of tokens that were counted by chunks, as usage had not come yet
 
 
 class Tally:
@@ -94,7 +95,8 @@ class Tally:
 
     def _tokens(self, sample: Sample) -> None:
         tokens, source = sample.tokens()
-        self._sources[source] += 1
+        if sample.ok or tokens:
+            self._sources[source if sample.ok or source != "chunks" else CUT_OFF] += 1
         self._numbers["output"] += tokens
         self._numbers["input"] += sample.input or 0
         self._prompts.add(sample.end if sample.first is None else sample.first, sample.input or 0)

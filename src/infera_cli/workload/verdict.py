@@ -173,12 +173,11 @@ def _about_the_run(figures: Figures, around: Circumstances) -> list[str]:
 def _about_tokens(figures: Figures) -> list[str]:
     found = []
     counts, chunk = figures.counts, figures.sizes.get("tokens_per_chunk")
-    estimated = counts.sources.get("chunks", 0)
-    if estimated > counts.incomplete:
+    if counts.sources.get("chunks"):
         none = "no usage that can be" if counts.odd_usage else "no usage"
         found.append(f"output tokens are estimated: the server sent {none}, so chunks were counted")
-    elif estimated:
-        found.append(f"output tokens of {estimated} answers that were cut off are a count of their chunks")
+    if cut := counts.sources.get("cut_off"):
+        found.append(f"output tokens of {cut} answers that were cut off are a count of their chunks")
     gaps = figures.latency.get("icl")
     if gaps is not None and counts.together > TOGETHER * gaps.n:
         share = counts.together / gaps.n
