@@ -83,7 +83,7 @@ class Load:
     log: Callable[[TimedTarget], list[Seen]]
     limits: tuple[str, ...] = ()
     whole: bool = True      # lengths, limits and failures as well
-    queued: tuple[str, ...] = ()    # latencies that hold the wait for answers before
+    queued: tuple[str, ...] = ()    # latencies that hold a wait for what no script sets to the millisecond
     placed: bool = True     # the script alone knows when each request is sent
     asked: float | None = None
     hold: Callable[[int], float] | None = None
@@ -319,7 +319,7 @@ LOADS = (
         name="held",
         about=f"{SLOW_COUNT} requests at {SLOW_RATE:g}/s, evenly; the load generator is stopped before {len(LATE)} of "
               f"them and goes on {min(LATE.values()) * 1e3:g} to {max(LATE.values()) * 1e3:g} ms late",
-        latencies=("lag", "ttft", "ttft_sched", "e2el", "e2el_sched"),
+        latencies=("lag", "ttft", "ttft_sched", "e2el", "e2el_sched"), queued=("lag", "ttft_sched", "e2el_sched"),
         arguments=("--request-rate", str(SLOW_RATE), "--burstiness", "inf", "-n", str(SLOW_COUNT),
                    "--sessions"),
         answer=short, script=held, log=held_log, whole=False, asked=SLOW_RATE, meanwhile=stop_and_go,

@@ -1,9 +1,9 @@
 """Every figure of `infera bench`, held against what is true of loads that bring all of them out (accuracy_loads.py).
 
 Mean, p50 and p90 must agree with the script and with the target's log, p99 and max with the log, within 1 % or 2 ms;
-rates with the log within 1 %; counts, lengths and the requests within limits exactly with both. What a queue is in is
-held against the log as closely as all else, but against the script within 5 %: there half a millisecond of each answer
-adds up along the queue.
+rates with the log within 1 %; counts, lengths and the requests within limits exactly with both. What
+holds a wait for others is held against the log as closely as all else, but against the script within 5 %: along a queue
+half a millisecond of each answer adds up, and a load generator that is told to go on goes on some milliseconds later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.certificates import Certificates
 from tests.support.timed_target import TimedTarget
 
 SHARE, LEAST = 0.01, 2.0    # a figure is right within 1 % or 2 ms
-QUEUED = 0.05       # by the script, where each that waits inherits how late those before it were
+QUEUED = 0.05       # by the script, where each that waits inherits how late others were
 BUSIEST = "output tokens/s, busiest second"
 SHORT_SECOND, LONG_SECOND = 0.985, 1.002    # counted in bins of 10 ms it may lose its edges; and 2 ms are allowed
 STEADY = "steady part, s"     # told however short it is; rates of it only where it is long enough

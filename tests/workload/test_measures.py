@@ -252,6 +252,14 @@ def test_the_busiest_second_is_a_second(window: float, peak: float) -> None:
     assert found.peak(window, 0.0) == pytest.approx(peak)
 
 
+def test_what_came_at_the_edges_of_a_span_is_in_it() -> None:
+    """A prompt is as a whole within the steady part or not, to the instant."""
+    found = windows.Moments()
+    for at in (0.999, 1.0, 2.004, 2.005, 2.006):
+        found.add(at, 10)
+    assert found.within(1.0, 2.005) == 30
+
+
 def test_goodput_counts_what_met_every_limit() -> None:
     """Good needs all limits; attainment is over all that was sent, goodput over the window."""
     found = figures(

@@ -37,7 +37,7 @@ class Tally:
         self._sources: Counter[str] = Counter()
         self._odd_usage: Counter[str] = Counter()
         self._numbers: Counter[str] = Counter()
-        self._timeline, self._prompts, self._answered = windows.Timeline(), windows.Timeline(), windows.Timeline()
+        self._timeline, self._prompts, self._answered = windows.Timeline(), windows.Moments(), windows.Moments()
         self._goodput = goodput.Goodput(slos)
         self._workers: dict[str, _Worker] = defaultdict(_Worker)
         self._seconds: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
@@ -269,7 +269,7 @@ class Tally:
         begin, end = open_requests.steady_start, open_requests.steady_end
         long_enough = end - begin > windows.ENOUGH_STEADY * window
 
-        def steady(of: windows.Timeline) -> float | None:
+        def steady(of: windows.Timeline | windows.Moments) -> float | None:
             return of.within(begin, end) / (end - begin) if long_enough else None
 
         late = max(0.0, self._last_arrival - span) if span else 0.0

@@ -79,8 +79,24 @@ def completion_rate(ends: array[float]) -> float | None:
     return (len(ends) - 1) / (max(ends) - min(ends))
 
 
+class Moments:
+    """Amounts (answers, tokens of prompts) at their instants: few enough to keep, and too large to be put in bins."""
+
+    def __init__(self) -> None:
+        self._at, self._amounts = array("d"), array("q")
+
+    def add(self, at: float, amount: int) -> None:
+        """`amount` of them came at `at`."""
+        self._at.append(at)
+        self._amounts.append(amount)
+
+    def within(self, start: float, end: float) -> float:
+        """How many came from one instant to another, both included."""
+        return sum(amount for at, amount in zip(self._at, self._amounts, strict=True) if start <= at <= end)
+
+
 class Timeline:
-    """Amounts (tokens, requests) over time, in bins of BIN seconds."""
+    """Amounts of tokens over time, in bins of BIN seconds."""
 
     def __init__(self) -> None:
         self.bins: Counter[int] = Counter()
