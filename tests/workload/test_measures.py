@@ -120,11 +120,11 @@ def test_a_steady_part_that_is_too_short_gives_no_rate() -> None:
 
 
 def test_steady_rates_are_of_what_happened_in_the_steady_part() -> None:
-    """Two callers for ten seconds and one alone for five more: eight answers end within the ten."""
+    """Two callers for ten seconds and one alone for five more: ten answers end within the ten."""
     both = [sample(2.0 * n, 0.5, (1.5,)) for n in range(5)] * 2
     found = figures(*both, sample(10.0, 0.5, (4.5,)))
     assert found.rates.steady_s == pytest.approx(10)
-    assert found.rates.steady_requests == pytest.approx(0.8)
+    assert found.rates.steady_requests == pytest.approx(1.0)
     assert found.rates.steady_input_tokens == pytest.approx(10)
     assert found.rates.overall_tokens == pytest.approx((11 * 10 + 11 * 2) / 15)
 
