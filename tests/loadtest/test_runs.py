@@ -208,7 +208,7 @@ def test_the_direct_half_goes_its_own_way() -> None:
 def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a router of ours expected before and after the run; elsewhere nothing is claimed."""
     said = iter([100.0, 148.0])
-    monkeypatch.setattr("infera_cli.loadtest.target.predicted", lambda _options, _about: next(said))
+    monkeypatch.setattr("infera_cli.loadtest.caches.predicted", lambda _options, _about: next(said))
     with TimedTarget(lambda _got: stream(0.0, 0.0, 2)) as target:
         found = run(target.url, count=4, concurrency=1)
         assert found.target["predicted_cached_tokens"] == 48.0
@@ -221,7 +221,7 @@ def test_hits_that_the_router_predicted_stand_beside_the_real_ones(monkeypatch: 
 def test_hits_predicted_during_the_warm_up_are_not_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is sent twice, --cache warm, would have more predicted hits than it has tokens."""
     with TimedTarget(lambda _got: stream(0.0, 0.0, 2)) as target:
-        monkeypatch.setattr("infera_cli.loadtest.target.predicted", lambda _options, _about: float(len(target.got)))
+        monkeypatch.setattr("infera_cli.loadtest.caches.predicted", lambda _options, _about: float(len(target.got)))
         found = run(target.url, count=4, concurrency=2, cache="warm", warmups=3)
         assert len(target.got) == 4 + 4 + 3
         assert found.target["predicted_cached_tokens"] == 4.0

@@ -18,7 +18,7 @@ import msgspec
 
 from infera_cli import __version__
 from infera_cli.errors import ConfigError, InferaError
-from infera_cli.loadtest import datasets, processes, spool, target
+from infera_cli.loadtest import caches, datasets, processes, spool, target
 from infera_cli.loadtest import options as asked
 from infera_cli.loadtest.job import Job, Progress
 from infera_cli.loadtest.options import Options
@@ -165,22 +165,22 @@ class Bench:
         count, length = self._expected(job)
         self._watcher.begins(Plan(cell, repeat, count, length))
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        before: list[float] = []        # expected hits when the warm-up, which has hits of its own, was over
-        predicted = partial(target.predicted, options, self._about)
+        before: list[caches.Caches] = []    # when the warm-up, which finds and fills caches, was over
+        look = partial(caches.look, options, self._about)
         with tempfile.TemporaryDirectory(prefix="infera-bench-") as folder:
             with profiled(options, self._about) if options.profile else nullcontext():
-                outcome = self._load(job, options, Path(folder), lambda: before.append(predicted() or 0.0))
+                outcome = self._load(job, options, Path(folder), lambda: before.append(look()))
             self._broken = outcome.broken
             figures, direct = self._measure(Plan(cell, repeat, count, length), options, job, outcome)
-        expected = predicted() if before else None
-        around = self._around(options, outcome, count)
+        told = caches.grown(before[0], look()) if before else {}
+        around = self._around(options, outcome, count, caches.share(told))
         run = Run(
             cell=cell, repeat=repeat, started=started, partial=outcome.interrupted,
             options={**_effective(options, job, count), "seed": seed, "model": self._about.model},
             target={
                 "url": options.base_url, "models": list(self._about.models),
                 "workers": self._about.workers, "router": self._about.router,
-                **({"predicted_cached_tokens": expected - before[0]} if expected is not None else {}),
+                **told,
             },
             client=Client(
                 platform.node(), options.expect_workers if options.master else len(outcome.spools), outcome.cpu_max,
@@ -217,8 +217,11 @@ class Bench:
         halved = offered / 2 if offered else None
         return routed.figures(None, halved, span), direct.figures(None, halved, span)
 
-    def _around(self, options: Options, outcome: processes.Outcome, planned: int | None) -> Circumstances:
+    def _around(
+        self, options: Options, outcome: processes.Outcome, planned: int | None, engine_hits: float | None
+    ) -> Circumstances:
         return Circumstances(
+            engine_hits=engine_hits,
             cpu=outcome.cpu_max, interrupted=outcome.interrupted, max_error_rate=options.max_error_rate,
             allow_degraded=options.allow_degraded, cold=options.cache == "cold", warm=options.cache == "warm",
             shared=datasets.repeats_prefixes(options.dataset), broken=outcome.broken,

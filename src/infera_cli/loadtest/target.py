@@ -14,7 +14,6 @@ from infera_cli.loadtest.options import Options
 from infera_cli.workload.requests import PATHS
 
 TIMEOUT = 10.0
-MOMENT = 2.0    # for a figure that a report can do without
 PAUSE = 0.5     # seconds between two looks at a target that is not up yet
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -143,22 +142,6 @@ def _router(client: httpx.Client, url: str) -> dict[str, str]:
         return {name: str(said[name]) for name in ("version", "policy", "config")}
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return {}
-
-
-_PREDICTED = "infera_kv_expected_cached_tokens_total{"
-
-
-def predicted(options: Options, about: About) -> float | None:
-    """Prompt tokens that a router of ours has expected in its workers' caches so far; None where it expects nothing,
-    which only `kv-aware` does."""
-    if not about.workers:
-        return None
-    try:
-        page = httpx.get(f"{options.base_url}/metrics", timeout=MOMENT, verify=trust(options), trust_env=False).text
-        found = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(_PREDICTED)]
-    except (httpx.HTTPError, ValueError):
-        return None
-    return sum(found) if found else None
 
 
 def direct_urls(options: Options, about: About) -> tuple[str, ...]:

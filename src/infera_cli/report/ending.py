@@ -64,7 +64,7 @@ def _cut_off(run: Run) -> Iterator[str]:
 def _unknown(run: Run) -> Iterator[str]:
     """What the server does not say is no 0."""
     counts = run.figures.counts
-    if counts.ok and counts.cached_tokens is None:
+    if counts.ok and counts.cached_tokens is None and "engine_prompt_tokens" not in run.target:
         yield (
             "prefix-cache hits are unknown: the server reports no cached tokens (vLLM does with"
             " --enable-prompt-tokens-details, where there are any; SGLang with --enable-cache-report)"

@@ -205,6 +205,9 @@ def cache(run: Run) -> Iterator[Fact]:
     figures, counts = run.figures, run.figures.counts
     if counts.cached_tokens is not None and counts.input_tokens:
         yield Fact("prefix-cache hits", 100 * counts.cached_tokens / counts.input_tokens, "% of input")
+    if looked_up := run.target.get("engine_prompt_tokens"):
+        found = 100 * run.target["engine_cached_tokens"] / looked_up
+        yield Fact("prefix-cache hits, by the engines' counters", found, "% of prompts")
     predicted = run.target.get("predicted_cached_tokens")
     if predicted is not None and counts.input_tokens:
         yield Fact("prefix-cache hits, predicted by the router", 100 * predicted / counts.input_tokens, "% of input")

@@ -25,11 +25,13 @@ FAILURES = (
 
 
 class Seen(NamedTuple):
-    """What limits are held against: the figures, the busiest process's share of a core, the share of the asked rate."""
+    """What limits are held against: the figures, the busiest process's share of a core, the share of the asked rate,
+    and the share of prompts that the engines found cached by their own counters."""
 
     figures: Figures
     cpu: float
     achieved: float | None
+    engine_hits: float | None = None
 
 
 class _Kind(NamedTuple):
@@ -48,11 +50,16 @@ def _lag(name: str) -> Callable[[Seen], float | None]:
     return read
 
 
-def _cached(seen: Seen) -> float | None:
-    counts = seen.figures.counts
+def hits(figures: Figures, by_engines: float | None) -> float | None:
+    """The share of the input that was cached: as the answers say, or where they do not, by the engines' counters."""
+    counts = figures.counts
     if counts.cached_tokens is None or not counts.input_tokens:
-        return None
+        return by_engines
     return counts.cached_tokens / counts.input_tokens
+
+
+def _cached(seen: Seen) -> float | None:
+    return hits(seen.figures, seen.engine_hits)
 
 
 def _mismatch(seen: Seen) -> float | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from infera_cli.workload.distribution import enough
 from infera_cli.workload.figures import Figures, achieved, late
-from infera_cli.workload.gates import Gate, Seen
+from infera_cli.workload.gates import Gate, Seen, hits
 
 LAG_FLOOR = 0.010           # seconds
 LAG_SHARE = 0.05            # of the TTFT median
@@ -42,6 +42,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     left_out: int = 0           # rows of a trace that asked for nothing
     planned: int | None = None  # arrivals in the plan, of both halves with --direct
     asked: int | None = None    # arrivals asked for, where a trace may have fewer
+    engine_hits: float | None = None    # share of prompts that engines found cached, by their own counters
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ def judge(figures: Figures, around: Circumstances, direct: Figures | None = None
     reasons = (*_reasons(figures, around, direct), *(_load_reasons(direct, PAST) if direct is not None else ()))
     bad = "DEGRADED" if around.allow_degraded else "INVALID"
     status = bad if reasons else "VALID"
-    seen = Seen(figures, around.cpu, _achieved(figures, around, direct))
+    seen = Seen(figures, around.cpu, _achieved(figures, around, direct), around.engine_hits)
     missed = tuple(said for gate in around.gates if (said := gate.missed(seen)))
     code = _exit_code([figures] if direct is None else [figures, direct], around, status)
     if missed and code in (EXIT_OK, EXIT_INVALID):
@@ -203,21 +204,15 @@ def _oddities(figures: Figures, about: str = "") -> list[str]:
 
 
 def _cache_warning(figures: Figures, around: Circumstances) -> list[str]:
-    counts = figures.counts
-    if not around.cold or around.shared or not counts.cached_tokens or not counts.input_tokens:
-        return []
-    share = counts.cached_tokens / counts.input_tokens
-    if share <= WARM_HITS:
+    share = hits(figures, around.engine_hits)
+    if not around.cold or around.shared or share is None or share <= WARM_HITS:
         return []
     return [f"{share:.1%} of the input came from the prefix cache although the run was meant to be cold"]
 
 
 def _cold_warning(figures: Figures, around: Circumstances) -> list[str]:
-    counts = figures.counts
-    if not around.warm or counts.cached_tokens is None or not counts.input_tokens:
-        return []
-    share = counts.cached_tokens / counts.input_tokens
-    if share >= COLD_SHARE:
+    share = hits(figures, around.engine_hits)
+    if not around.warm or share is None or share >= COLD_SHARE:
         return []
     why = "caches are too small for it, or the router sends a prompt to another worker the second time"
     return [f"only {share:.1%} of the input was found cached although the run was meant to be warm: {why}"]
