@@ -17,6 +17,7 @@ from infera_cli.loadtest.meter import Meter
 from infera_cli.loadtest.options import Options, arrivals
 from infera_cli.loadtest.target import base
 from infera_cli.workload import gates, goodput
+from infera_cli.workload.arrivals import ClosedLoop
 from tests.loadtest.runs import SHORT, Quiet, document, run
 from tests.support.timed_target import Script, TimedTarget, stream
 
@@ -94,7 +95,7 @@ def test_a_load_that_no_machine_drives_is_refused(options: dict[str, Any], words
 
 def test_so_many_callers_as_processes_drive_are_fine() -> None:
     """20,000 a process."""
-    arrivals(Options("http://x", concurrency=40_000, count=5, processes=2))
+    assert arrivals(Options("http://x", concurrency=40_000, count=5, processes=2)) == ClosedLoop(40_000, count=5)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1"])

@@ -107,8 +107,8 @@ class Simulator:
     def _fewest(self, name: str, low: int, high: int) -> int | None:
         """The fewest workers that keep the limits. Every number from the least is tried, for with caches more workers
         may keep less of them; most are given up as soon as they cannot, which is early where they are too few."""
-        share = self._wanted.attainment
-        seen = {workers: self.once(name, workers).meets(share) for workers in levels(low, high)}
+        share, shown = self._wanted.attainment, levels(low, high)
+        seen = {workers: self.once(name, workers).meets(share) for workers in shown}
         for workers in range(low, high + 1):
             if workers not in seen:
                 found = self._simulated(name, workers, hopeful=True)
@@ -118,7 +118,7 @@ class Simulator:
                 else:
                     self._tell(f"{name}, {workers} workers: not enough")
             if seen[workers]:
-                if workers - 1 not in (low - 1, *levels(low, high)):
+                if workers > low and workers - 1 not in shown:
                     self.once(name, workers - 1)        # a table shows both sides of the answer
                 return workers
         return None
