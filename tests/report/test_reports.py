@@ -57,6 +57,8 @@ def test_the_console_report_has_every_part() -> None:
                  "TTFT, failures as ∞", "within all limits", "1 × http_500: <boom>",
                  "requests 101 sent, 100 ok, 1 failed, 0 incomplete"):
         assert said in told
+    assert re.search(r"^tokens\n +mean +p50 +p90 +p95 +p99 +p99.9 +max +n$", told, re.MULTILINE)
+    assert re.search(r"^output tokens +5.00 .* 100$", told, re.MULTILINE)
     assert told.rstrip().splitlines()[-1] == "VALID"
     assert "\x1b" not in told
 

@@ -74,6 +74,8 @@ def _run(run: Run, view: View, code: int) -> list[RenderableType]:
         blocks += [_latency_table(run.direct, "latency past the router (--direct), ms", view), Text()]
         blocks += _failures("past the router:", run.direct.counts)
         blocks += [Text(line) for line in (*rows.overhead(run), "")]
+    if sizes := rows.sizes(run.figures):
+        blocks += [_table("tokens", sizes, view), Text()]
     blocks += [_facts(run), *_workers(run.figures), *_failures("\nrequests", run.figures.counts)]
     return [*blocks, *_verdict(run, code)]
 
@@ -121,9 +123,6 @@ def _table(
 
 def _facts(run: Run) -> Grid:
     lines = [(fact.label, rows.number(fact.value), fact.unit) for fact in (*rows.rates(run), *rows.cache(run))]
-    for label, size in rows.sizes(run.figures):
-        between = f"mean ({rows.number(size.min)} – {rows.number(size.max)})"
-        lines.append((label, rows.number(size.mean), between))
     return Grid(("", "", ""), [*lines, *rows.attained(run.figures)], words=(0,), left=(0, 2), plain=True)
 
 

@@ -123,9 +123,10 @@ def _run(run: Run) -> Iterator[str]:
         yield _latency_table("Past the router, ms", rows.latencies(run.direct))
         yield _failures("past the router: ", run.direct.counts)
         yield _list(rows.overhead(run))
+    if sizes := rows.sizes(figures):
+        yield _latency_table("Tokens", sizes)
     every = (*rows.rates(run), *rows.cache(run))
     facts = [(fact.label, rows.number(fact.value), fact.unit) for fact in every]
-    facts += [(label, rows.number(size.mean), "mean") for label, size in rows.sizes(figures)]
     facts += rows.attained(figures)
     yield table(("Rates", "", ""), facts, kind="facts")
     if figures.workers:

@@ -158,9 +158,9 @@ def adjusted(figures: Figures) -> list[Adjusted]:
     ]
 
 
-def sizes(figures: Figures) -> list[tuple[str, Distribution]]:
-    """Lengths in tokens."""
-    return [(label, figures.sizes[key]) for key, label in SIZES.items() if key in figures.sizes]
+def sizes(figures: Figures) -> list[Latency]:
+    """Lengths in tokens, with the same figures as latencies."""
+    return [Latency(key, label, "", figures.sizes[key]) for key, label in SIZES.items() if key in figures.sizes]
 
 
 def rates(run: Run) -> Iterator[Fact]:
